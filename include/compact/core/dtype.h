@@ -1,0 +1,21 @@
+#pragma once
+#include <cstdint>
+#include <string_view>
+
+namespace compact {
+
+/// Element types. The names are those of the safetensors format.
+enum class DType : std::uint8_t { F32, BF16, I32 };
+
+constexpr std::int64_t size_of(DType t) { return t == DType::BF16 ? 2 : 4; }
+
+constexpr std::string_view name_of(DType t) {
+  switch (t) {
+    case DType::F32: return "F32";
+    case DType::BF16: return "BF16";
+    case DType::I32: return "I32";
+  }
+  return "?";
+}
+
+}  // namespace compact

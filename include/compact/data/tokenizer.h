@@ -1,0 +1,53 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace compact {
+
+/// A SentencePiece model as it comes (T5, Llama, our own).
+class Tokenizer {
+ public:
+  /// Throws InputError naming the file when it is missing or no SentencePiece model (a tiktoken or merges file is
+  /// named as what it is).
+  explicit Tokenizer(const std::string& path);
+  ~Tokenizer();
+  Tokenizer(Tokenizer&&) noexcept;
+  std::int64_t vocab_size() const;
+  std::int32_t bos() const;  ///< -1 where the model has none
+  std::int32_t eos() const;  ///< -1 where the model has none
+  std::int32_t pad() const;  ///< -1 where the model has none
+  const std::string& path() const { return path_; }
+  /// Appends the ids of `text`. Control symbols inside the text are text: never turned into control ids.
+  void encode(std::string_view text, std::vector<std::int32_t>& ids) const;
+  std::string decode(const std::vector<std::int32_t>& ids) const;
+
+ private:
+  struct Model;
+  std::string path_;
+  std::unique_ptr<Model> model_;
+};
+
+struct TokenizeOptions {
+  std::string tokenizer, out_prefix;
+  double val_fraction = 0.0;         ///< of the documents
+  std::int64_t rows = 0;             ///< > 0: one document a row of this many tokens, cut and padded; 0: packed
+  std::int64_t shard_tokens = 100'000'000;
+  std::vector<std::string> inputs;   ///< files, or "-"
+};
+
+struct TokenizeResult {
+  std::int64_t documents = 0, train_tokens = 0, val_tokens = 0, bytes = 0;
+  std::vector<std::string> files;
+};
+
+/// The command `compact tokenize` (design, section 6). Bounded memory; writes shards and, last, the manifest. On
+/// failure no manifest is left. Throws InputError / RunError.
+TokenizeResult tokenize(const TokenizeOptions& options);
+
+/// The command `compact tokenizer-train`: writes NAME.model and NAME.vocab (unigram, byte fallback). Throws.
+void train_tokenizer(std::int64_t vocab_size, const std::string& name, const std::vector<std::string>& inputs);
+
+}  // namespace compact

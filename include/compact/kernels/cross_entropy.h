@@ -1,0 +1,20 @@
+#pragma once
+#include <cstdint>
+
+#include "compact/memory/context.h"
+
+namespace compact {
+
+/// Label of a position that has no target.
+inline constexpr std::int32_t kIgnoreIndex = -100;
+
+/// loss [n] (F32) = log-sum-exp(logits) - logits[label] for each row of logits [n, V]; 0 where the label is
+/// kIgnoreIndex. labels [n] (I32).
+void cross_entropy_forward(Context& context, const Tensor& logits, const Tensor& labels, const Tensor& loss);
+
+/// The same, and logits become their gradient in place: (softmax - onehot) · scale, 0 in ignored rows. `scale` is
+/// 1 / (counted tokens of the whole step).
+void cross_entropy_backward(Context& context, const Tensor& logits, const Tensor& labels, float scale,
+                            const Tensor& loss);
+
+}  // namespace compact

@@ -1,0 +1,12 @@
+#pragma once
+#include <span>
+
+#include "compact/memory/context.h"
+
+namespace compact {
+
+/// norm [1] (F32) = square root of the sum of squares over all tensors, summed in double in an order that does not
+/// depend on the number of threads. Inf or NaN anywhere gives a norm that is not finite.
+void global_norm(Context& context, std::span<const Tensor> tensors, const Tensor& norm);
+
+}  // namespace compact

@@ -1,0 +1,115 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace compact {
+
+/// A length of training as the user writes it: 100 or "100s" steps, "1e6t" tokens, "10%" of the run.
+struct Period {
+  enum class Unit { Steps, Tokens, Percent };
+  double value = 0;
+  Unit unit = Unit::Steps;
+  /// In whole steps, rounded down ("10%" of 1005 steps is 100).
+  std::int64_t steps(std::int64_t total_steps, std::int64_t tokens_per_step) const;
+};
+
+/// A run file with every default filled in (design, section 6). The schema in run_config.cpp is the only description
+/// of the keys: validation, defaults, hints, config.resolved.json, --help and docs/config.md come from it.
+struct RunConfig {
+  std::string model;      ///< path of a model file; empty with init_from
+  std::string init_from;  ///< a Hugging Face folder or checkpoint to start from
+
+  struct Data {
+    std::string train, val;  ///< globs of token shards; val may be empty: no evaluation
+    std::int64_t sequence_length = 256;  ///< T
+  } data;
+
+  struct Batch {
+    std::int64_t tokens_per_step = 0;
+    std::int64_t micro_batch = 0;  ///< sequences a forward pass
+  } batch;
+
+  struct Optimizer {
+    std::string name = "adamw";  ///< adamw, compact
+    double lr = 0.001;
+    std::array<double, 2> betas = {0.9, 0.999};
+    double eps = 1e-6;
+    double weight_decay = 0.0;
+    std::optional<double> clip_norm;
+    double block_scale = 1.0;  ///< adamw only: lr factor of the matrices inside the blocks
+    std::string state_dtype = "fp32";     ///< fp32, bf16
+    std::string gradient_dtype = "fp32";  ///< fp32, bf16
+  } optimizer;
+
+  struct Compact {
+    double rank = 0.25;  ///< <= 1: fraction of each weight's input width; above 1: absolute
+    double alpha = 0.25;
+    std::int64_t update_gap = 50;
+    std::string projection = "gaussian";
+    double out_scale = 0.5;  ///< o_proj's update is scaled by out_scale · alpha
+    std::string sharing = "per_input";  ///< per_input, per_weight
+    std::vector<std::string> layers = {"q", "k", "v", "gate", "up", "down"};
+    std::string moments_at_reseed = "keep";
+  } compact;
+
+  struct Memory {
+    std::string preset = "lean";  ///< paper, lean, tight, block
+    std::int64_t logits_chunk_bytes = 64 << 20;
+  } memory;
+
+  struct Schedule {
+    std::string name = "cosine";  ///< cosine, linear, wsd, constant
+    Period warmup{10, Period::Unit::Percent};
+    Period decay{10, Period::Unit::Percent};  ///< wsd only: length of the final descent
+    double final_fraction = 0.1;
+  } schedule;
+
+  struct Eval {
+    std::string protocol = "exact";  ///< exact, galore
+    std::optional<std::int64_t> max_tokens;
+  } eval;
+
+  struct Train {
+    std::int64_t steps = 0;
+    Period eval_every{100, Period::Unit::Steps};        ///< 0: only after the last step
+    Period checkpoint_every{500, Period::Unit::Steps};  ///< 0: only after the last step
+    std::int64_t keep = 2;          ///< newest checkpoints kept; 0 keeps all
+    std::int64_t max_skipped = 10;  ///< non-finite steps in a row before the run stops
+    std::string out_dir;
+  } train;
+
+  std::string precision = "fp32";  ///< fp32, bf16
+  std::string device = "cpu";
+  std::int64_t threads = 0;  ///< 0: the affinity mask divided by the ranks on the machine
+  std::uint64_t seed = 42;
+};
+
+/// Reads a run file, applies "key.path=value" overrides, checks everything that can be checked without opening
+/// other files. Throws InputError (file, key, found, expected, nearest key). Paths stay as written: relative to the
+/// working directory.
+RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides);
+
+/// The same from a JSON text already at hand (a resolved config); `name` is used in messages.
+RunConfig parse_run_config(std::string_view json_text, const std::string& name);
+
+/// Every key with its value, defaults included, as pretty JSON; parse_run_config reads it back to the same struct.
+std::string resolved_json(const RunConfig& config);
+
+/// One difference between two resolved configs.
+struct ConfigDifference {
+  std::string key;         ///< "optimizer.lr"
+  std::string was, now;    ///< as JSON
+  bool may_change = false; ///< a resume may change it: nothing beyond rounding depends on it
+};
+std::vector<ConfigDifference> compare_configs(const RunConfig& was, const RunConfig& now);
+
+/// docs/config.md, whole.
+std::string config_reference_markdown();
+/// The keys in short, for `compact train --help`.
+std::string config_help();
+
+}  // namespace compact

@@ -1,0 +1,28 @@
+#include "kernels/cpu_isa.h"
+
+#include <cstdlib>
+#include <string_view>
+
+#include "compact/core/error.h"
+
+namespace compact {
+
+namespace {
+Isa find_isa() {
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+    run_error("this CPU has no AVX2 and FMA instructions, which compact needs");
+  const char* wanted = std::getenv("COMPACT_ISA");
+  if (wanted != nullptr && std::string_view(wanted) == "avx2") return Isa::Avx2;
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vl");
+  return avx512 ? Isa::Avx512 : Isa::Avx2;
+}
+}  // namespace
+
+Isa cpu_isa() {
+  static const Isa isa = find_isa();
+  return isa;
+}
+
+}  // namespace compact
