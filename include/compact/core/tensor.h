@@ -55,6 +55,8 @@ struct Tensor {
   Tensor columns(std::int64_t begin, std::int64_t count) const;
   /// Rows [begin, begin + count): [count, cols].
   Tensor row_range(std::int64_t begin, std::int64_t count) const;
+  /// Elements [begin, begin + count) of a contiguous view: [count].
+  Tensor slice(std::int64_t begin, std::int64_t count) const;
 };
 
 }  // namespace compact

@@ -7,12 +7,13 @@
 
 namespace compact {
 
-/// Fixed windows over a dataset: packed data gives windows of T+1 tokens at stride T inside each shard (T targets
-/// each); rows of T tokens give T inputs whose last position and padding have no target (kIgnoreIndex = -100).
+/// Fixed windows over a dataset: packed data gives windows of T+1 tokens at stride T inside each shard (T
+/// targets each); rows of T tokens give T inputs whose last position and padding have no target (kIgnoreIndex
+/// = -100).
 class Windows {
  public:
-  /// Throws InputError when there is not one window, naming tokens found and data.sequence_length, or when rows have
-  /// another length than T.
+  /// Throws InputError when there is not one window, naming tokens found and data.sequence_length, or when
+  /// rows have another length than T.
   Windows(Dataset dataset, std::int64_t T, std::int64_t vocab_size);
   std::int64_t count() const { return count_; }
   std::int64_t T() const { return T_; }
@@ -24,20 +25,20 @@ class Windows {
   Dataset dataset_;
   std::int64_t T_ = 0, vocab_size_ = 0, count_ = 0;
   std::vector<std::int64_t> first_window_;  // [shards + 1], windows before each shard
-  mutable std::vector<std::int32_t> row_;
 };
 
 /// The sequences of one optimizer step, in order; a micro-batch is a run of rows.
 struct StepBatch {
   std::vector<std::int32_t> inputs, labels;  ///< [sequences, T]
   std::int64_t sequences = 0;
-  std::int64_t targets = 0;  ///< labels that count
+  std::int64_t targets = 0;       ///< labels that count
   std::int64_t first_sample = 0;  ///< the loader's state before this batch
 };
 
-/// Gives the batches of a run in a fixed random order: sample s of the run is window order(epoch)[s mod count] with
-/// epoch = s / count; the order is a Fisher-Yates shuffle from Philox (stream order; key seed, counter word 2 the epoch), the same for
-/// every number of ranks and every micro-batch. A background thread reads ahead; an error there is thrown by next().
+/// Gives the batches of a run in a fixed random order: sample s of the run is window order(epoch)[s mod
+/// count] with epoch = s / count; the order is a Fisher-Yates shuffle from Philox (stream order; key seed,
+/// counter word 2 the epoch), the same for every number of ranks and every micro-batch. A background thread
+/// reads ahead; an error there is thrown by next().
 class Loader {
  public:
   Loader(std::shared_ptr<const Windows> windows, std::uint64_t seed, std::int64_t sequences_per_step,

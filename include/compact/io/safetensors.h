@@ -5,32 +5,33 @@
 #include <vector>
 
 #include "compact/core/tensor.h"
+#include "compact/io/file.h"
 
 namespace compact {
 
 /// One tensor of a safetensors file.
 struct StoredTensor {
-  std::string dtype;                 ///< as in the file: "F32", "BF16", ...
+  std::string dtype;  ///< as in the file: "F32", "BF16", ...
   std::vector<std::int64_t> shape;
-  std::int64_t begin = 0, end = 0;   ///< bytes from the start of the file
+  std::int64_t begin = 0, end = 0;  ///< bytes from the start of the file
 };
 
-/// Reads files in the safetensors format (8-byte little-endian header length, JSON header, data). The header is
-/// checked whole at opening: length, JSON, duplicate names, types, shapes (no overflow), offsets in range, without
-/// overlap, gap or trailing bytes. Throws InputError naming the file and the tensor.
+/// Reads files in the safetensors format (8-byte little-endian header length, JSON header, data). The header
+/// is checked whole at opening: length, JSON, duplicate names, types, shapes (no overflow), offsets in range,
+/// without overlap, gap or trailing bytes. Throws InputError naming the file and the tensor.
 class SafetensorsReader {
  public:
   explicit SafetensorsReader(const std::string& path);
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   bool has(const std::string& name) const { return tensors_.contains(name); }
-  /// Reads `name` into `to` (contiguous; F32 from F32, BF16 or F16; BF16 from BF16). The file must hold exactly the
-  /// shape of `to`, which the message names next to the found one.
+  /// Reads `name` into `to` (contiguous; F32 from F32, BF16 or F16; BF16 from BF16). The file must hold
+  /// exactly the shape of `to`, which the message names next to the found one.
   void read(const std::string& name, const Tensor& to) const;
 
  private:
-  std::string path_;
+  InputFile file_;
   std::map<std::string, StoredTensor> tensors_;
   std::map<std::string, std::string> metadata_;
 };
@@ -41,8 +42,8 @@ struct NamedTensor {
   Tensor data;
 };
 
-/// Writes `tensors` in the given order to `path`, flushed to the disk (fsync). The data is streamed; the header is
-/// padded to a multiple of 8. Throws RunError that names the file and the system's reason.
+/// Writes `tensors` in the given order to `path`, flushed to the disk (fsync). The data is streamed; the
+/// header is padded to a multiple of 8. Throws RunError that names the file and the system's reason.
 void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
                        const std::map<std::string, std::string>& metadata);
 

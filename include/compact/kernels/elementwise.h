@@ -11,6 +11,9 @@ void zero(Context& context, const Tensor& x);
 /// Sets every element to `value`.
 void fill(Context& context, const Tensor& x, float value);
 
+/// to = from, both [N, C]; the views may be strided.
+void copy(Context& context, const Tensor& from, const Tensor& to);
+
 /// out = a + b, all [N, C]; out may be a or b.
 void add(Context& context, const Tensor& a, const Tensor& b, const Tensor& out);
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace compact {
 
@@ -20,15 +21,17 @@ struct ModelConfig {
   std::int64_t bos_token_id = 1;
   std::int64_t eos_token_id = 2;
 
-  std::int64_t head_width() const { return hidden_size / heads; }       ///< D
-  std::int64_t kv_width() const { return kv_heads * head_width(); }     ///< Hkv · D
-  std::int64_t parameters() const;                                      ///< all weights
+  std::int64_t head_width() const { return hidden_size / heads; }    ///< D
+  std::int64_t kv_width() const { return kv_heads * head_width(); }  ///< Hkv · D
+  std::int64_t parameters() const;                                   ///< all weights
   bool operator==(const ModelConfig&) const = default;
 };
 
 /// Reads and checks a model file. Throws InputError that names the file, the key, what was found and what is
 /// possible: another architecture, activation, biases, rope scaling, widths that do not divide, odd heads.
 ModelConfig load_model_config(const std::string& path);
+/// The same from a JSON text already at hand; `name` is used in messages.
+ModelConfig parse_model_config(std::string_view json_text, const std::string& name);
 
 /// The config.json of a Hugging Face folder for this model, as text. `dtype` is "float32" or "bfloat16".
 std::string hugging_face_config(const ModelConfig& config, const std::string& dtype);

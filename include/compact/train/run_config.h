@@ -8,6 +8,8 @@
 
 namespace compact {
 
+struct ModelConfig;
+
 /// A length of training as the user writes it: 100 or "100s" steps, "1e6t" tokens, "10%" of the run.
 struct Period {
   enum class Unit { Steps, Tokens, Percent };
@@ -15,16 +17,18 @@ struct Period {
   Unit unit = Unit::Steps;
   /// In whole steps, rounded down ("10%" of 1005 steps is 100).
   std::int64_t steps(std::int64_t total_steps, std::int64_t tokens_per_step) const;
+  bool operator==(const Period&) const = default;
 };
 
-/// A run file with every default filled in (design, section 6). The schema in run_config.cpp is the only description
-/// of the keys: validation, defaults, hints, config.resolved.json, --help and docs/config.md come from it.
+/// A run file with every default filled in (design, section 6). The schema in run_schema.cpp is the only
+/// description of the keys: validation, defaults, hints, config.resolved.json, --help and docs/config.md come
+/// from it.
 struct RunConfig {
   std::string model;      ///< path of a model file; empty with init_from
   std::string init_from;  ///< a Hugging Face folder or checkpoint to start from
 
   struct Data {
-    std::string train, val;  ///< globs of token shards; val may be empty: no evaluation
+    std::string train, val;              ///< globs of token shards; val may be empty: no evaluation
     std::int64_t sequence_length = 256;  ///< T
   } data;
 
@@ -40,7 +44,7 @@ struct RunConfig {
     double eps = 1e-6;
     double weight_decay = 0.0;
     std::optional<double> clip_norm;
-    double block_scale = 1.0;  ///< adamw only: lr factor of the matrices inside the blocks
+    double block_scale = 1.0;             ///< adamw only: lr factor of the matrices inside the blocks
     std::string state_dtype = "fp32";     ///< fp32, bf16
     std::string gradient_dtype = "fp32";  ///< fp32, bf16
   } optimizer;
@@ -50,7 +54,7 @@ struct RunConfig {
     double alpha = 0.25;
     std::int64_t update_gap = 50;
     std::string projection = "gaussian";
-    double out_scale = 0.5;  ///< o_proj's update is scaled by out_scale · alpha
+    double out_scale = 0.5;             ///< o_proj's update is scaled by out_scale · alpha
     std::string sharing = "per_input";  ///< per_input, per_weight
     std::vector<std::string> layers = {"q", "k", "v", "gate", "up", "down"};
     std::string moments_at_reseed = "keep";
@@ -77,8 +81,8 @@ struct RunConfig {
     std::int64_t steps = 0;
     Period eval_every{100, Period::Unit::Steps};        ///< 0: only after the last step
     Period checkpoint_every{500, Period::Unit::Steps};  ///< 0: only after the last step
-    std::int64_t keep = 2;          ///< newest checkpoints kept; 0 keeps all
-    std::int64_t max_skipped = 10;  ///< non-finite steps in a row before the run stops
+    std::int64_t keep = 2;                              ///< newest checkpoints kept; 0 keeps all
+    std::int64_t max_skipped = 10;                      ///< non-finite steps in a row before the run stops
     std::string out_dir;
   } train;
 
@@ -88,22 +92,31 @@ struct RunConfig {
   std::uint64_t seed = 42;
 };
 
-/// Reads a run file, applies "key.path=value" overrides, checks everything that can be checked without opening
-/// other files. Throws InputError (file, key, found, expected, nearest key). Paths stay as written: relative to the
-/// working directory.
+/// Reads a run file, applies "key.path=value" overrides, checks everything that can be checked without
+/// opening other files. Throws InputError (file, key, found, expected, nearest key). Paths stay as written:
+/// relative to the working directory.
 RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides);
 
 /// The same from a JSON text already at hand (a resolved config); `name` is used in messages.
 RunConfig parse_run_config(std::string_view json_text, const std::string& name);
 
-/// Every key with its value, defaults included, as pretty JSON; parse_run_config reads it back to the same struct.
+/// Every key with its value, defaults included, as pretty JSON; parse_run_config reads it back to the same
+/// struct.
 std::string resolved_json(const RunConfig& config);
+
+/// Checks what needs the model: ranks against the widths of the compressed layers, the sequence length
+/// against the model's positions. `run_file` is used in messages. Throws InputError.
+void check_against_model(const RunConfig& config, const ModelConfig& model, const std::string& run_file);
+
+/// Keys that differ from their default but change nothing in this run ("compact.rank" with optimizer.name
+/// adamw).
+std::vector<std::string> unused_settings(const RunConfig& config);
 
 /// One difference between two resolved configs.
 struct ConfigDifference {
-  std::string key;         ///< "optimizer.lr"
-  std::string was, now;    ///< as JSON
-  bool may_change = false; ///< a resume may change it: nothing beyond rounding depends on it
+  std::string key;          ///< "optimizer.lr"
+  std::string was, now;     ///< as JSON
+  bool may_change = false;  ///< a resume may change it: nothing beyond rounding depends on it
 };
 std::vector<ConfigDifference> compare_configs(const RunConfig& was, const RunConfig& now);
 

@@ -1,0 +1,65 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "compact/data/loader.h"
+#include "compact/dist/communicator.h"
+#include "compact/model/llama.h"
+#include "compact/optim/optimizer.h"
+#include "compact/train/run_config.h"
+
+namespace compact {
+
+/// How a run file reads for the model and for the optimizer.
+LlamaOptions llama_options(const RunConfig& run);
+OptimizerOptions optimizer_options(const RunConfig& run);
+
+/// What an optimizer step gave.
+struct StepResult {
+  double loss = 0;       ///< mean over the counted tokens of the step
+  double grad_norm = 0;  ///< global norm of what is kept: Ĝ for compressed weights
+  bool applied = false;  ///< false: something was not finite and no weight changed
+};
+
+/// Model, gradients, optimizer and staging buffers of one rank in one arena, and the step over them. On a plan arena
+/// the same code only counts.
+class Engine {
+ public:
+  Engine(Arena& arena, const RunConfig& run, const ModelConfig& model);
+
+  /// One optimizer step over the sequences of `batch` (its size names the number of micro-batches). `index` counts
+  /// updates from 0, skipped ones included. A step that is not finite changes no weight, no moment and no exponent.
+  StepResult step(Communicator& communicator, const StepBatch& batch, std::int64_t index, double lr);
+
+  /// Sum of the losses and number of counted tokens of up to micro_batch sequences: inputs, labels [sequences, T].
+  struct LossSum {
+    double sum = 0;
+    std::int64_t tokens = 0;
+  };
+  LossSum evaluate(const std::vector<std::int32_t>& inputs, const std::vector<std::int32_t>& labels,
+                   std::int64_t sequences);
+
+  Context& context() { return context_; }
+  Llama& model() { return model_; }
+  Optimizer& optimizer() { return *optimizer_; }
+  /// Adam's t: updates applied so far.
+  std::int64_t exponent() const { return exponent_; }
+  void set_exponent(std::int64_t exponent) { exponent_ = exponent; }
+
+ private:
+  void stage(const std::vector<std::int32_t>& inputs, const std::vector<std::int32_t>& labels, std::int64_t first,
+             std::int64_t sequences);
+  double sum_of_losses() const;
+
+  RunConfig run_;
+  Context context_;
+  Llama model_;
+  std::unique_ptr<Optimizer> optimizer_;
+  Tensor ids_, labels_;  // [N] I32, one micro-batch
+  Tensor loss_;          // [N] F32
+  Tensor norm_;          // [1] F32
+  std::int64_t exponent_ = 0;
+};
+
+}  // namespace compact

@@ -1,0 +1,48 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compact/memory/context.h"
+#include "compact/model/config.h"
+#include "compact/train/run_config.h"
+
+namespace compact {
+
+/// What a run needs, found by running its step on the plan device.
+struct RunPlan {
+  std::int64_t peak = 0;             ///< bytes of the arena, exactly
+  CategoryBytes at_peak{};           ///< by category at that moment
+  std::vector<Allocation> live;      ///< tensors live at that moment
+  FlopCount micro_batch;             ///< operations of one forward and backward pass, recomputation included
+  FlopCount update;                  ///< operations of one optimizer update
+  std::int64_t micro_batches = 0;    ///< in a step
+  std::int64_t parameters = 0;
+  std::int64_t gradient_elements = 0;
+
+  /// Operations of a whole step.
+  std::int64_t step_flops() const {
+    return micro_batches * (micro_batch.gemm + micro_batch.attention) + update.gemm;
+  }
+};
+
+RunPlan plan_run(const RunConfig& run, const ModelConfig& model);
+
+/// The fastest variant of `run` (preset, micro-batch, logits chunk) whose peak is at most `bytes`: the fewest
+/// operations a step, then the largest micro-batch. Empty if none fits.
+struct FittingRun {
+  RunConfig run;
+  RunPlan plan;
+};
+std::optional<FittingRun> fit_run(const RunConfig& run, const ModelConfig& model, std::int64_t bytes);
+
+/// "8e9", "8GiB", "8 GB", "512M" -> bytes. Throws InputError that names `option`.
+std::int64_t parse_bytes(const std::string& text, const std::string& option);
+
+/// The plan for people: bytes by category, the largest tensors at the peak, operations, and the alternatives.
+std::string plan_text(const RunConfig& run, const ModelConfig& model, const RunPlan& plan);
+/// The plan as one JSON value.
+std::string plan_json(const RunConfig& run, const ModelConfig& model, const RunPlan& plan);
+
+}  // namespace compact

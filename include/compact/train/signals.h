@@ -1,0 +1,18 @@
+#pragma once
+
+namespace compact {
+
+/// While it lives: the first SIGINT or SIGTERM asks for a stop after the step (or out of an evaluation), a second one
+/// ends the process at once; SIGUSR1 asks for a checkpoint after the step.
+class SignalScope {
+ public:
+  SignalScope();
+  ~SignalScope();
+  SignalScope(const SignalScope&) = delete;
+  SignalScope& operator=(const SignalScope&) = delete;
+  bool stop_requested() const;
+  /// True once for each SIGUSR1 seen.
+  bool take_checkpoint_request();
+};
+
+}  // namespace compact

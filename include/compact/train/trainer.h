@@ -1,0 +1,24 @@
+#pragma once
+#include <string>
+
+#include "compact/model/config.h"
+#include "compact/train/run_config.h"
+
+namespace compact {
+
+/// What the command line asks beyond the run file.
+struct TrainRequest {
+  RunConfig run;
+  std::string run_file;  ///< for messages
+  bool resume = false;
+  bool dry_run = false;  ///< check everything, print the plan, write nothing
+};
+
+/// The model a run file asks for: of its `model` file or of the folder of `init_from`.
+ModelConfig model_of(const RunConfig& run);
+
+/// `compact train` (design, section 6). Throws InputError for bad input (before anything is written) and RunError for
+/// a run that failed; the last good checkpoint stays in either case.
+void train(const TrainRequest& request);
+
+}  // namespace compact

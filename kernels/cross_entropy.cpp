@@ -1,0 +1,40 @@
+#include "compact/kernels/cross_entropy.h"
+
+#include <string>
+
+#include "kernels/checks.h"
+#include "kernels/cross_entropy_cpu.h"
+
+namespace compact {
+
+namespace {
+void run(Context& context, const char* op, const Tensor& logits, const Tensor& labels, bool gradient,
+         float scale, const Tensor& loss) {
+  require(is_float(logits) && logits.cols() >= 1, op, "logits are not [n, V] of floats");
+  require(labels.dtype == DType::I32 && labels.contiguous() && labels.elements() == logits.rows(), op,
+          "labels are not [n] of I32");
+  require(loss.dtype == DType::F32 && loss.contiguous() && loss.elements() == logits.rows(), op,
+          "loss is not [n] of F32");
+  require_computable(context, op, {logits});
+  if (context.planning()) return;
+  const std::int64_t n = logits.rows(), V = logits.cols();
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::int32_t label = labels.i32()[i];
+    if (label != kIgnoreIndex && (label < 0 || label >= V))
+      bug(std::string(op) + ": label " + std::to_string(label) + " of row " + std::to_string(i) +
+          " is not in [0, " + std::to_string(V) + ")");
+  }
+  COMPACT_CALL(cross_entropy_rows, logits.f32(), logits.ld, labels.i32(), n, V, gradient, scale, loss.f32());
+}
+}  // namespace
+
+void cross_entropy_forward(Context& context, const Tensor& logits, const Tensor& labels, const Tensor& loss) {
+  run(context, "cross_entropy_forward", logits, labels, false, 0, loss);
+}
+
+void cross_entropy_backward(Context& context, const Tensor& logits, const Tensor& labels, float scale,
+                            const Tensor& loss) {
+  run(context, "cross_entropy_backward", logits, labels, true, scale, loss);
+}
+
+}  // namespace compact

@@ -1,0 +1,154 @@
+#include "compact/kernels/gemm.h"
+
+#include <omp.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <optional>
+#include <unordered_map>
+
+#include "kernels/checks.h"
+
+namespace compact {
+
+namespace {
+
+/// Sizes, strides, types and flags of a product: everything a primitive depends on.
+struct GemmKey {
+  std::array<std::int64_t, 12> words;
+  bool operator==(const GemmKey& other) const { return words == other.words; }
+};
+
+struct GemmKeyHash {
+  std::size_t operator()(const GemmKey& key) const {
+    std::uint64_t h = 0;
+    for (std::int64_t w : key.words)
+      h = (h ^ static_cast<std::uint64_t>(w)) * 0x9E3779B97F4A7C15u, h ^= h >> 29;
+    return static_cast<std::size_t>(h);
+  }
+};
+
+/// A description is enough to know the scratchpad; the primitive (compiled code) is made when it first runs.
+struct GemmPlan {
+  dnnl::matmul::primitive_desc description;
+  std::optional<dnnl::matmul> primitive;
+  std::int64_t scratch_bytes = 0;
+};
+
+dnnl::engine& engine() {
+  static dnnl::engine e(dnnl::engine::kind::cpu, 0);
+  return e;
+}
+
+dnnl::memory::data_type data_type(DType t) {
+  return t == DType::BF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+}
+
+/// op(t) as [rows, cols]: a transposed operand is the same memory with its strides exchanged.
+dnnl::memory::desc describe(const Tensor& t, Transpose transpose, std::int64_t rows, std::int64_t cols) {
+  return transpose == Transpose::No
+             ? dnnl::memory::desc({rows, cols}, data_type(t.dtype), dnnl::memory::dims{t.ld, 1})
+             : dnnl::memory::desc({rows, cols}, data_type(t.dtype), dnnl::memory::dims{1, t.ld});
+}
+
+/// All but the last dimension, also where the last one is 0.
+std::int64_t leading(const Tensor& t) {
+  std::int64_t n = 1;
+  for (int i = 0; i + 1 < t.shape.rank(); ++i) n *= t.shape[i];
+  return n;
+}
+
+class GemmCache {
+ public:
+  /// The plan of a product, made once. Null where oneDNN has none for these types on this machine.
+  std::shared_ptr<GemmPlan> find(const GemmKey& key, const dnnl::memory::desc& a, const dnnl::memory::desc& b,
+                                 const dnnl::memory::desc& c, bool accumulate, bool to_run) {
+    const std::scoped_lock lock(mutex_);
+    auto [at, is_new] = plans_.try_emplace(key);
+    if (is_new) at->second = make(a, b, c, accumulate);
+    const std::shared_ptr<GemmPlan>& plan = at->second;
+    if (plan != nullptr && to_run && !plan->primitive) plan->primitive.emplace(plan->description);
+    return plan;
+  }
+
+ private:
+  static std::shared_ptr<GemmPlan> make(const dnnl::memory::desc& a, const dnnl::memory::desc& b,
+                                        const dnnl::memory::desc& c, bool accumulate) {
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    if (accumulate) {
+      dnnl::post_ops sum;
+      sum.append_sum(1.0f);
+      attributes.set_post_ops(sum);
+    }
+    try {
+      auto plan = std::make_shared<GemmPlan>();
+      plan->description = dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), attributes, engine());
+      plan->scratch_bytes = static_cast<std::int64_t>(plan->description.scratchpad_desc().get_size());
+      return plan;
+    } catch (const dnnl::error& e) {
+      if (e.status != dnnl_unimplemented) throw;
+      return nullptr;
+    }
+  }
+
+  std::mutex mutex_;
+  std::unordered_map<GemmKey, std::shared_ptr<GemmPlan>, GemmKeyHash> plans_;
+};
+
+GemmCache& cache() {
+  static GemmCache c;
+  return c;
+}
+
+}  // namespace
+
+void gemm(Context& context, const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
+          const Tensor& c, bool accumulate) {
+  const bool ta = transpose_a == Transpose::Yes, tb = transpose_b == Transpose::Yes;
+  const std::int64_t M = leading(c), N = c.cols(), K = ta ? leading(a) : a.cols();
+  require(is_float(a) && is_float(b) && is_float(c), "gemm", "a, b and c must be F32 or BF16");
+  require((ta ? a.cols() : leading(a)) == M, "gemm", "rows of op(a) and of c differ");
+  require((tb ? b.cols() : leading(b)) == K, "gemm", "the inner sizes of op(a) and op(b) differ");
+  require((tb ? leading(b) : b.cols()) == N, "gemm", "columns of op(b) and of c differ");
+  require_computable(context, "gemm", {a, b, c});
+  context.flops.gemm += 2 * M * N * K;
+  if (M == 0 || N == 0) return;
+  if (K == 0) {
+    // The empty sum. All bits zero is 0 in every type.
+    if (accumulate || context.planning()) return;
+    for (std::int64_t i = 0; i < M; ++i)
+      std::memset(c.f32() + i * c.ld, 0, static_cast<std::size_t>(N) * sizeof(float));
+    return;
+  }
+
+  // A primitive splits its work for the number of threads at its creation.
+  const GemmKey key{{M, N, K, a.ld, b.ld, c.ld, ta, tb, accumulate, static_cast<std::int64_t>(c.dtype),
+                     static_cast<std::int64_t>(a.dtype) * 4 + static_cast<std::int64_t>(b.dtype),
+                     omp_get_max_threads()}};
+  const auto a_desc = describe(a, transpose_a, M, K), b_desc = describe(b, transpose_b, K, N),
+             c_desc = describe(c, Transpose::No, M, N);
+  const auto plan = cache().find(key, a_desc, b_desc, c_desc, accumulate, !context.planning());
+  if (plan == nullptr) {
+    // A plan of bf16 on a CPU without bf16 products: nothing is known of its scratch.
+    require(context.planning(), "gemm", "oneDNN has no product for these sizes and types");
+    return;
+  }
+  const ScratchScope scope(context.arena);
+  const Tensor scratch = context.arena.scratch("gemm scratchpad", {(plan->scratch_bytes + 3) / 4}, DType::F32,
+                                               Category::Workspace);
+  if (context.planning()) return;
+  dnnl::stream stream(engine());
+  plan->primitive->execute(
+      stream,
+      {{DNNL_ARG_SRC, dnnl::memory(a_desc, engine(), a.data)},
+       {DNNL_ARG_WEIGHTS, dnnl::memory(b_desc, engine(), b.data)},
+       {DNNL_ARG_DST, dnnl::memory(c_desc, engine(), c.data)},
+       {DNNL_ARG_SCRATCHPAD, dnnl::memory(plan->description.scratchpad_desc(), engine(), scratch.data)}});
+  stream.wait();
+}
+
+}  // namespace compact

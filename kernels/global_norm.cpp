@@ -1,0 +1,26 @@
+#include "compact/kernels/global_norm.h"
+
+#include <cmath>
+
+#include "kernels/checks.h"
+#include "kernels/global_norm_cpu.h"
+
+namespace compact {
+
+void global_norm(Context& context, std::span<const Tensor> tensors, const Tensor& norm) {
+  require(norm.elements() == 1 && norm.dtype == DType::F32, "global_norm", "the result is not one F32");
+  for (const Tensor& t : tensors) {
+    require(is_float(t) && t.contiguous(), "global_norm", "not a contiguous tensor of floats");
+    require_computable(context, "global_norm", {t});
+  }
+  if (context.planning()) return;
+  double sum = 0;
+  for (const Tensor& t : tensors) sum += COMPACT_CALL(sum_of_squares, t.f32(), t.elements());
+  norm.f32()[0] = static_cast<float>(std::sqrt(sum));
+}
+
+float clip_scale(double norm, double max_norm) {
+  return norm > max_norm ? static_cast<float>(max_norm / norm) : 1.0f;
+}
+
+}  // namespace compact

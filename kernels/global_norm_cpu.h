@@ -1,0 +1,7 @@
+#pragma once
+#include <cstdint>
+
+#include "kernels/cpu_isa.h"
+
+/// The sum of x² over n elements in double. The order depends on n alone.
+COMPACT_PER_ISA(double sum_of_squares(const float* x, std::int64_t n);)

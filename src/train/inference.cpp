@@ -1,0 +1,112 @@
+#include "compact/train/inference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "compact/core/error.h"
+#include "compact/core/philox.h"
+#include "compact/io/checkpoint.h"
+#include "compact/kernels/cross_entropy.h"
+#include "compact/model/weights_file.h"
+#include "compact/train/machine.h"
+
+namespace compact {
+
+struct InferenceModel::Parts {
+  Parts(Arena& arena, const ModelConfig& config, const InferenceSizes& sizes)
+      : context(arena), model(context, config, options(std::max(sizes.T, sizes.positions))) {
+    const Shape tokens{std::max(sizes.batch * sizes.T, sizes.positions)};
+    ids = arena.persistent("ids", tokens, DType::I32, Category::Workspace);
+    labels = arena.persistent("labels", tokens, DType::I32, Category::Workspace);
+    loss = arena.persistent("loss", tokens, DType::F32, Category::Workspace);
+    logits = arena.persistent("logits", {config.vocab_size}, DType::F32, Category::Workspace);
+    if (sizes.positions > 0) caches = model.make_caches(context, sizes.positions);
+  }
+
+  static LlamaOptions options(std::int64_t positions) {
+    LlamaOptions o;
+    o.types.trained = false;
+    o.positions = positions;
+    return o;
+  }
+
+  Context context;
+  Llama model;
+  Tensor ids, labels;  // [N] I32
+  Tensor loss;         // [N] F32
+  Tensor logits;       // [V] F32
+  std::vector<BlockCache> caches;
+};
+
+void InferenceModel::rehearse(Arena& arena, const ModelConfig& config, const InferenceSizes& sizes) {
+  Parts parts(arena, config, sizes);
+  if (sizes.batch > 0) parts.model.forward(parts.context, {sizes.batch, sizes.T}, parts.ids, parts.labels, parts.loss);
+  if (sizes.positions == 0) return;
+  parts.model.decode(parts.context, 0, parts.ids.slice(0, sizes.prompt), parts.caches, parts.logits);
+  parts.model.decode(parts.context, sizes.positions - 1, parts.ids.slice(0, 1), parts.caches, parts.logits);
+}
+
+InferenceModel::InferenceModel(const std::string& folder, const InferenceSizes& sizes)
+    : config_(load_model_config(folder + "/config.json")), sizes_(sizes) {
+  Arena plan(Device::Plan, Arena::kUnlimited);
+  rehearse(plan, config_, sizes);
+  require_available(plan.ledger().peak(), memory_table(plan.ledger().at_peak()));
+  arena_ = std::make_unique<Arena>(Device::Cpu, plan.ledger().peak());
+  parts_ = std::make_unique<Parts>(*arena_, config_, sizes);
+  load_weights(folder, config_, parts_->model.named_weights());
+}
+
+InferenceModel::~InferenceModel() = default;
+
+std::pair<double, std::int64_t> InferenceModel::batch_loss(const std::vector<std::int32_t>& inputs,
+                                                           const std::vector<std::int32_t>& labels,
+                                                           std::int64_t sequences) {
+  const std::int64_t N = sequences * sizes_.T;
+  const Parts& p = *parts_;
+  // A short last batch keeps the shape that was planned for: the rest has no targets.
+  std::fill_n(p.ids.i32(), p.ids.elements(), 0);
+  std::fill_n(p.labels.i32(), p.labels.elements(), kIgnoreIndex);
+  std::copy_n(inputs.begin(), N, p.ids.i32());
+  std::copy_n(labels.begin(), N, p.labels.i32());
+  parts_->model.forward(parts_->context, {sizes_.batch, sizes_.T}, p.ids, p.labels, p.loss);
+  double sum = 0;
+  for (std::int64_t i = 0; i < N; ++i) sum += static_cast<double>(p.loss.f32()[i]);
+  return {sum, std::count_if(labels.begin(), labels.begin() + N, [](auto l) { return l != kIgnoreIndex; })};
+}
+
+const std::vector<float>& InferenceModel::next_logits(const std::vector<std::int32_t>& ids) {
+  const auto n = static_cast<std::int64_t>(ids.size());
+  std::copy(ids.begin(), ids.end(), parts_->ids.i32());
+  parts_->model.decode(parts_->context, position_, parts_->ids.slice(0, n), parts_->caches, parts_->logits);
+  position_ += n;
+  logits_.assign(parts_->logits.f32(), parts_->logits.f32() + config_.vocab_size);
+  return logits_;
+}
+
+std::int32_t sample(const std::vector<float>& logits, const SamplingOptions& options, std::uint32_t draw) {
+  if (options.temperature == 0)
+    return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  std::vector<std::int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto at = [&](std::int32_t id) { return static_cast<double>(logits[static_cast<std::size_t>(id)]); };
+  const auto likelier = [&](std::int32_t a, std::int32_t b) {
+    return at(a) != at(b) ? at(a) > at(b) : a < b;
+  };
+  if (options.top_k > 0 && options.top_k < static_cast<std::int64_t>(order.size())) {
+    std::partial_sort(order.begin(), order.begin() + options.top_k, order.end(), likelier);
+    order.resize(static_cast<std::size_t>(options.top_k));
+  }
+  double highest = -INFINITY;
+  for (std::int32_t id : order) highest = std::max(highest, at(id));
+  std::vector<double> weights;
+  for (std::int32_t id : order) weights.push_back(std::exp((at(id) - highest) / options.temperature));
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  const auto words = philox({draw, 0, 0, stream_word(Stream::Sampling, 0)}, options.seed);
+  double left = total * (static_cast<double>(words[0]) + 0.5) / 4294967296.0;
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    if ((left -= weights[i]) <= 0) return order[i];
+  return order.back();
+}
+
+}  // namespace compact

@@ -1,0 +1,133 @@
+#include "run_checks.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "compact/core/error.h"
+#include "compact/io/json.h"
+#include "compact/model/config.h"
+#include "run_schema.h"
+
+namespace compact {
+namespace {
+
+void check_start(const RunConfig& c, const std::string& name) {
+  if (c.model.empty() && c.init_from.empty()) {
+    input_error(
+        "{}: give model (a model file, to start from random weights) or init_from (a folder with weights)",
+        name);
+  }
+  if (!c.model.empty() && !c.init_from.empty()) {
+    input_error("{}: model is {} and init_from is {}, but a run starts from one of the two; remove the other",
+                name, json_quoted(c.model), json_quoted(c.init_from));
+  }
+}
+
+void check_batch(const RunConfig& c, const std::string& name) {
+  const std::int64_t tokens = c.batch.tokens_per_step, length = c.data.sequence_length,
+                     micro = c.batch.micro_batch;
+  const std::int64_t sequences = tokens / length;
+  if (tokens % length != 0) {
+    const std::string below = sequences > 0 ? fmt::format("{} or ", sequences * length) : "";
+    input_error(
+        "{}: batch.tokens_per_step is {}, but must be a multiple of data.sequence_length {}; {}{} would do",
+        name, tokens, length, below, (sequences + 1) * length);
+  }
+  if (sequences % micro != 0) {
+    std::int64_t below = std::min(micro, sequences), above = micro;
+    while (sequences % below != 0) --below;
+    while (above < sequences && sequences % above != 0) ++above;
+    const std::string or_above = above <= sequences ? fmt::format(" or {}", above) : "";
+    input_error(
+        "{}: batch.micro_batch is {}, but must divide the {} sequences of a step (batch.tokens_per_step {} / "
+        "data.sequence_length {}); {}{} would do",
+        name, micro, sequences, tokens, length, below, or_above);
+  }
+}
+
+std::string as_written(const RunConfig& c, std::string_view key) {
+  return run_key_json(*find_run_key(key), c);
+}
+
+// A warm-up of no steps means none; a number of steps that is longer than the run is a mistake.
+void check_schedule(const RunConfig& c, const std::string& name) {
+  const std::int64_t steps = c.train.steps;
+  const std::int64_t warmup = c.schedule.warmup.steps(steps, c.batch.tokens_per_step);
+  if (warmup > steps) {
+    input_error("{}: schedule.warmup comes to {} steps, but the run has only {} (train.steps); shorten it",
+                name, warmup, steps);
+  }
+  if (c.schedule.name != "wsd") return;
+  const std::int64_t decay = c.schedule.decay.steps(steps, c.batch.tokens_per_step);
+  if (decay > steps - warmup) {
+    input_error(
+        "{}: schedule.warmup ({} steps) and schedule.decay ({} steps) are together longer than the run of {} "
+        "(train.steps); shorten one of them",
+        name, warmup, decay, steps);
+  }
+}
+
+// "every 10 %" of a run of 5 steps is no step at all; taken as 0 it would silently mean never.
+void check_every(const RunConfig& c, const std::string& name, std::string_view key, const Period& every) {
+  if (every.value > 0 && every.steps(c.train.steps, c.batch.tokens_per_step) == 0) {
+    input_error(
+        "{}: {} is {}, which is less than one step of this run ({} steps of {} tokens); write 1, or 0 for "
+        "the last "
+        "step only",
+        name, key, as_written(c, key), c.train.steps, c.batch.tokens_per_step);
+  }
+}
+
+void check_compact(const RunConfig& c, const std::string& name) {
+  if (c.compact.rank > 1 && c.compact.rank != std::floor(c.compact.rank)) {
+    input_error("{}: compact.rank is {}, but must be a fraction of at most 1 or a whole number above 1", name,
+                c.compact.rank);
+  }
+  if (c.optimizer.name == "compact" && c.optimizer.block_scale != 1) {
+    input_error(
+        "{}: optimizer.block_scale is {}, but only adamw uses it; with optimizer.name compact set "
+        "compact.alpha "
+        "and leave it out",
+        name, c.optimizer.block_scale);
+  }
+}
+
+}  // namespace
+
+void check_run_config(const RunConfig& config, const std::string& name) {
+  check_start(config, name);
+  check_batch(config, name);
+  check_schedule(config, name);
+  check_every(config, name, "train.eval_every", config.train.eval_every);
+  check_every(config, name, "train.checkpoint_every", config.train.checkpoint_every);
+  check_compact(config, name);
+}
+
+void check_against_model(const RunConfig& config, const ModelConfig& model, const std::string& run_file) {
+  if (model.max_positions > 0 && config.data.sequence_length > model.max_positions) {
+    input_error(
+        "{}: data.sequence_length is {}, but the model has {} positions (max_position_embeddings); shorten "
+        "the "
+        "sequences or raise it in the model file",
+        run_file, config.data.sequence_length, model.max_positions);
+  }
+  if (config.optimizer.name != "compact") return;
+  for (const std::string& layer : config.compact.layers) {
+    const std::int64_t width = layer == "down" ? model.intermediate_size : model.hidden_size;
+    const double rank = config.compact.rank;
+    if (rank > static_cast<double>(width)) {
+      input_error(
+          "{}: compact.rank is {}, but the input of {} is only {} wide; lower the rank, or give a fraction "
+          "of at "
+          "most 1",
+          run_file, rank, layer, width);
+    }
+    // Rounded half to even, as the layers do it.
+    if (rank <= 1 && std::nearbyint(rank * static_cast<double>(width)) < 1) {
+      input_error("{}: compact.rank is {}, which leaves nothing of the {} inputs of {}; use at least {}",
+                  run_file, rank, width, layer, json_number_text(1.0 / static_cast<double>(width)));
+    }
+  }
+}
+
+}  // namespace compact

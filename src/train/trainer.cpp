@@ -1,0 +1,349 @@
+#include "compact/train/trainer.h"
+
+#include <omp.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "compact/core/error.h"
+#include "compact/io/checkpoint.h"
+#include "compact/io/file.h"
+#include "compact/model/weights_file.h"
+#include "compact/optim/schedule.h"
+#include "compact/train/engine.h"
+#include "compact/train/evaluator.h"
+#include "compact/train/machine.h"
+#include "compact/train/metrics.h"
+#include "compact/train/plan.h"
+#include "compact/train/progress.h"
+#include "compact/train/run_state.h"
+#include "compact/train/signals.h"
+
+namespace compact {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+
+ModelConfig model_of(const RunConfig& run) {
+  return load_model_config(run.init_from.empty() ? run.model : run.init_from + "/config.json");
+}
+
+namespace {
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+Json bytes_json(const CategoryBytes& bytes) {
+  Json j;
+  std::int64_t total = 0;
+  for (int c = 0; c < kCategories; ++c) {
+    j[std::string(name_of(static_cast<Category>(c)))] = bytes[static_cast<std::size_t>(c)];
+    total += bytes[static_cast<std::size_t>(c)];
+  }
+  j["total"] = total;
+  return j;
+}
+
+void check_supported(const RunConfig& run, const std::string& run_file) {
+  if (run.device != "cpu")
+    input_error("{}: device \"{}\": this build of compact has no CUDA backend; use \"cpu\"", run_file,
+                run.device);
+  if (run.precision != "fp32")
+    input_error("{}: precision \"{}\" can be planned (`compact plan`) but not yet trained; use \"fp32\"",
+                run_file, run.precision);
+  for (const auto& [key, value] : {std::pair{"state_dtype", run.optimizer.state_dtype},
+                                   std::pair{"gradient_dtype", run.optimizer.gradient_dtype}})
+    if (value != "fp32")
+      input_error("{}: optimizer.{} \"{}\" can be planned (`compact plan`) but not yet trained; use \"fp32\"",
+                  run_file, key, value);
+}
+
+void check_different_data(const Dataset& train, const Dataset& val) {
+  for (const auto& a : train.shards)
+    for (const auto& b : val.shards)
+      if (fs::equivalent(a->path(), b->path()))
+        input_error("data.train and data.val both hold {}: a validation loss on training data says nothing",
+                    a->path());
+}
+
+bool holds_a_run(const std::string& out) {
+  if (fs::exists(out + "/metrics.jsonl") || fs::exists(out + "/config.resolved.json")) return true;
+  return !list_checkpoints(out, [](const std::string&, const std::string&) {}).empty();
+}
+
+// One training run after all checks: owns what lives as long as the run.
+class Run {
+ public:
+  Run(const TrainRequest& request, const ModelConfig& model, std::shared_ptr<const Windows> train,
+      std::shared_ptr<const Windows> val, const RunPlan& plan, std::optional<Resumed> resumed, int threads,
+      std::int64_t rss_at_start)
+      : run_(request.run),
+        train_(std::move(train)),
+        val_(std::move(val)),
+        plan_(plan),
+        resumed_(std::move(resumed)),
+        threads_(threads),
+        rss_at_start_(rss_at_start),
+        fingerprint_(data_fingerprint(train_->dataset())),
+        arena_(Device::Cpu, plan.peak),
+        engine_(arena_, run_, model),
+        communicator_(make_local_communicator()),
+        schedule_(make_schedule()) {
+    if (resumed_) {
+      restore(engine_, *resumed_);
+      state_ = resumed_->state;
+    } else if (!run_.init_from.empty()) {
+      load_weights(run_.init_from, model, engine_.model().named_weights());
+    } else {
+      engine_.model().initialize(engine_.context(), run_.seed);
+    }
+  }
+
+  void execute();
+
+ private:
+  Schedule make_schedule() const;
+  void open_output();
+  void say_start();
+  void report_step(const StepResult& result, double lr, double seconds);
+  void evaluate_now();
+  void checkpoint();
+  bool due(const Period& period) const;
+
+  RunConfig run_;
+  std::shared_ptr<const Windows> train_, val_;
+  RunPlan plan_;
+  std::optional<Resumed> resumed_;
+  int threads_;
+  std::int64_t rss_at_start_;
+  std::string fingerprint_;
+  Arena arena_;
+  Engine engine_;
+  std::unique_ptr<Communicator> communicator_;
+  Schedule schedule_;
+  RunState state_;
+  SignalScope signals_;
+  std::unique_ptr<Progress> progress_;
+  std::unique_ptr<MetricsFile> metrics_;
+  double step_seconds_ = 0;          // running mean, for the remaining time
+  std::int64_t steps_here_ = 0;      // steps made by this process
+  std::int64_t saved_step_ = -1;     // step of the newest checkpoint
+  std::optional<double> gemm_peak_;  // operations a second; measured after the first step
+  std::optional<double> last_val_loss_;
+};
+
+Schedule Run::make_schedule() const {
+  const auto steps = [&](const Period& p) { return p.steps(run_.train.steps, run_.batch.tokens_per_step); };
+  return Schedule({run_.schedule.name, run_.optimizer.lr, run_.train.steps, steps(run_.schedule.warmup),
+                   steps(run_.schedule.decay), run_.schedule.final_fraction});
+}
+
+void Run::open_output() {
+  const std::string& out = run_.train.out_dir;
+  make_folders(out + "/checkpoints");
+  if (resumed_) cut_metrics(out + "/metrics.jsonl", state_.step);
+  write_text_atomically(out + "/config.resolved.json", resolved_json(run_) + "\n");
+  progress_ = std::make_unique<Progress>(out + "/run.log");
+  metrics_ = std::make_unique<MetricsFile>(out + "/metrics.jsonl");
+}
+
+void Run::say_start() {
+  Json start = {{"event", "start"},
+                {"step", state_.step},
+                {"version", COMPACT_VERSION},
+                {"device", run_.device},
+                {"cpu", cpu_name()},
+                {"threads", threads_},
+                {"ranks", communicator_->size()},
+                {"parameters", plan_.parameters},
+                {"optimizer", run_.optimizer.name},
+                {"preset", run_.memory.preset},
+                {"step_flops", plan_.step_flops()},
+                {"plan", bytes_json(plan_.at_peak)}};
+  if (resumed_) start["resumed_from"] = resumed_->folder;
+  metrics_->write(start);
+  progress_->say(
+      fmt::format("compact {}: {} parameters, {} ({}), {}, {} threads, {} tokens a step, memory {}",
+                  COMPACT_VERSION, plan_.parameters, run_.optimizer.name, run_.memory.preset, run_.precision,
+                  threads_, run_.batch.tokens_per_step, human_bytes(plan_.peak)));
+  if (!resumed_) return;
+  progress_->say(fmt::format("resumed from {} at step {}", resumed_->folder, state_.step));
+  if (resumed_->config.train.steps != run_.train.steps)
+    progress_->say(fmt::format("train.steps is {} now and was {}; the schedule from here on: {}",
+                               run_.train.steps, resumed_->config.train.steps, schedule_.describe()));
+}
+
+bool Run::due(const Period& period) const {
+  const std::int64_t every = period.steps(run_.train.steps, run_.batch.tokens_per_step);
+  return every > 0 && state_.step % every == 0;
+}
+
+void Run::checkpoint() {
+  if (saved_step_ == state_.step) return;
+  const auto start = Clock::now();
+  save_run(engine_, run_, state_, fingerprint_, train_->dataset().tokenizer_path());
+  saved_step_ = state_.step;
+  const std::string folder = run_.train.out_dir + "/checkpoints/" + checkpoint_name(state_.step);
+  metrics_->write(
+      {{"event", "checkpoint"}, {"step", state_.step}, {"path", folder}, {"seconds", seconds_since(start)}});
+  progress_->say("checkpoint " + folder);
+}
+
+void Run::evaluate_now() {
+  if (!val_) return;
+  const auto start = Clock::now();
+  const auto result = evaluate(
+      *val_, run_.batch.micro_batch, run_.eval.max_tokens,
+      [&](const auto& inputs, const auto& labels, std::int64_t n) {
+        const Engine::LossSum s = engine_.evaluate(inputs, labels, n);
+        return std::pair{s.sum, s.tokens};
+      },
+      [&] { return signals_.stop_requested(); });
+  if (!result) return;
+  const bool galore = run_.eval.protocol == "galore";
+  last_val_loss_ = galore ? result->galore_loss : result->loss;
+  Json event = {
+      {"event", "eval"},          {"step", state_.step},
+      {"loss", *last_val_loss_},  {"perplexity", galore ? result->galore_perplexity() : result->perplexity()},
+      {"tokens", result->tokens}, {"seconds", seconds_since(start)}};
+  if (galore) {
+    event["exact_loss"] = result->loss;
+    event["exact_perplexity"] = result->perplexity();
+  }
+  metrics_->write(event);
+  progress_->say(fmt::format("step {}: validation loss {:.4f}, perplexity {:.3f}{}", state_.step,
+                             result->loss, result->perplexity(),
+                             galore ? fmt::format(" (published divisor: loss {:.4f}, perplexity {:.3f})",
+                                                  result->galore_loss, result->galore_perplexity())
+                                    : std::string()));
+}
+
+void Run::report_step(const StepResult& result, double lr, double seconds) {
+  const double speed = static_cast<double>(run_.batch.tokens_per_step) / seconds;
+  Json event = {{"event", result.applied ? "step" : "skip"},
+                {"step", state_.step},
+                {"tokens", state_.tokens},
+                {"loss", result.loss},
+                {"lr", lr},
+                {"grad_norm", result.grad_norm},
+                {"step_ms", seconds * 1e3},
+                {"tokens_per_second", speed}};
+  event["flops_fraction"] =
+      gemm_peak_ ? Json(static_cast<double>(plan_.step_flops()) / seconds / *gemm_peak_) : Json(nullptr);
+  event["memory"] = bytes_json(arena_.ledger().at_peak());
+  metrics_->write(event);
+
+  step_seconds_ = steps_here_ <= 2 ? seconds : 0.9 * step_seconds_ + 0.1 * seconds;
+  const double left = step_seconds_ * static_cast<double>(run_.train.steps - state_.step);
+  std::string line = fmt::format("step {}/{}  loss {:.4f}  lr {:.3g}  {:.0f} tokens/s", state_.step,
+                                 run_.train.steps, result.loss, lr, speed);
+  if (gemm_peak_)
+    line += fmt::format(" ({:.0f} % of GEMM peak)",
+                        100 * static_cast<double>(plan_.step_flops()) / seconds / *gemm_peak_);
+  line += fmt::format("  {} left  {}", duration_text(left), human_bytes(arena_.ledger().peak()));
+  if (last_val_loss_) line += fmt::format("  val {:.4f}", *last_val_loss_);
+  progress_->state(line, state_.step == run_.train.steps || !result.applied);
+}
+
+void Run::execute() {
+  open_output();
+  say_start();
+  const std::int64_t sequences = run_.batch.tokens_per_step / run_.data.sequence_length;
+  Loader loader(train_, run_.seed, sequences, state_.sample);
+  const auto start = Clock::now();
+  saved_step_ = resumed_ ? state_.step : -1;
+
+  while (state_.step < run_.train.steps && !signals_.stop_requested()) {
+    const auto step_start = Clock::now();
+    const StepBatch batch = loader.next();
+    const double lr = schedule_.lr(state_.step);
+    const StepResult result = engine_.step(*communicator_, batch, state_.step, lr);
+    ++state_.step;
+    ++steps_here_;
+    state_.sample += sequences;
+    state_.tokens += batch.targets;
+    report_step(result, lr, seconds_since(step_start));
+    if (!gemm_peak_) gemm_peak_ = gemm_peak();
+
+    // A batch without targets is no failure: only what is not finite counts towards the limit.
+    const bool failed = !result.applied && batch.targets > 0;
+    state_.skipped_in_row = failed ? state_.skipped_in_row + 1 : 0;
+    state_.skipped += failed;
+    if (state_.skipped_in_row > run_.train.max_skipped)
+      run_error(
+          "step {}: the loss or the gradient was not finite in {} steps in a row (train.max_skipped is {}); "
+          "no weight "
+          "was changed by them. A smaller optimizer.lr, more warmup or optimizer.clip_norm helps; the last "
+          "checkpoint "
+          "in {} is good",
+          state_.step, state_.skipped_in_row, run_.train.max_skipped, run_.train.out_dir);
+
+    const bool last = state_.step == run_.train.steps;
+    if (due(run_.train.eval_every) || last) evaluate_now();
+    const bool asked = signals_.take_checkpoint_request();
+    if (due(run_.train.checkpoint_every) || last || asked) checkpoint();
+  }
+
+  const bool finished = state_.step == run_.train.steps;
+  if (!finished && steps_here_ > 0) checkpoint();
+  metrics_->write({{"event", "end"},
+                   {"step", state_.step},
+                   {"finished", finished},
+                   {"seconds", seconds_since(start)},
+                   {"skipped", state_.skipped},
+                   {"loader_waited_seconds", loader.waited_seconds()},
+                   {"planned_peak_bytes", plan_.peak},
+                   {"measured_peak_bytes", arena_.ledger().peak()},
+                   {"resident_bytes_over_start", resident_bytes() - rss_at_start_}});
+  if (finished)
+    progress_->say(fmt::format("finished {} steps in {}; the model is in {}", state_.step,
+                               duration_text(seconds_since(start)),
+                               run_.train.out_dir + "/checkpoints/" + checkpoint_name(state_.step)));
+  else
+    progress_->say(fmt::format("stopped by a signal after step {}; go on with --resume", state_.step));
+}
+
+}  // namespace
+
+void train(const TrainRequest& request) {
+  const std::int64_t rss_at_start = resident_bytes();
+  const RunConfig& run = request.run;
+  const ModelConfig model = model_of(run);
+  check_against_model(run, model, request.run_file);
+  check_supported(run, request.run_file);
+  const int threads = use_threads(run.threads, 1);
+
+  Dataset train_data = open_dataset(run.data.train, "data.train", model.vocab_size);
+  std::shared_ptr<const Windows> val;
+  if (!run.data.val.empty()) {
+    Dataset val_data = open_dataset(run.data.val, "data.val", model.vocab_size);
+    check_different_data(train_data, val_data);
+    val = std::make_shared<Windows>(std::move(val_data), run.data.sequence_length, model.vocab_size);
+  }
+  auto windows = std::make_shared<Windows>(std::move(train_data), run.data.sequence_length, model.vocab_size);
+
+  std::optional<Resumed> resumed;
+  if (request.resume) {
+    resumed = find_resume(run, model, data_fingerprint(windows->dataset()));
+  } else if (holds_a_run(run.train.out_dir)) {
+    input_error(
+        "train.out_dir \"{}\" holds a run already; add --resume to go on with it, or name another out_dir",
+        run.train.out_dir);
+  }
+
+  const RunPlan plan = plan_run(run, model);
+  if (request.dry_run) {
+    fmt::print("{}", plan_text(run, model, plan));
+    return;
+  }
+  require_available(plan.peak, memory_table(plan.at_peak));
+  Run(request, model, std::move(windows), std::move(val), plan, std::move(resumed), threads, rss_at_start)
+      .execute();
+}
+
+}  // namespace compact

@@ -1,0 +1,288 @@
+#include "compact/kernels/attention.h"
+
+#include "kernels/cpu_isa.h"
+#include "unit/kernels/op_testing.h"
+
+namespace compact {
+namespace {
+using namespace testing;
+
+/// Everything of one case, with q, k, v side by side as a fused product leaves them (views with a row
+/// stride).
+struct Case {
+  Case(Bench& bench, const AttentionShape& shape, float scale = 1) : s(shape) {
+    const std::int64_t C = s.H * s.D, K = s.Hkv * s.D;
+    q = bench.strided({s.B * s.T, C}, 3);
+    const Tensor kv = bench.make({s.B * s.Tkv, 2 * K}), dkv = bench.make({s.B * s.Tkv, 2 * K});
+    k = kv.columns(0, K), v = kv.columns(K, K);
+    out = bench.strided({s.B * s.T, C}, 3);
+    lse = bench.make({s.B, s.H, s.T});
+    dout = bench.strided({s.B * s.T, C}, 3);
+    dq = bench.strided({s.B * s.T, C}, 3);
+    dk = dkv.columns(0, K), dv = dkv.columns(K, K);
+    bench.randomize(q, 1, scale);
+    bench.randomize(k, 2, scale);
+    bench.randomize(v, 3);
+    bench.randomize(dout, 4);
+  }
+  void forward(Context& context) const { attention_forward(context, s, q, k, v, out, lse); }
+  void backward(Context& context) const {
+    attention_backward(context, s, q, k, v, out, lse, dout, dq, dk, dv);
+  }
+  std::vector<float> results(bool gradients) const {
+    std::vector<float> all = values(out);
+    for (float x : values(lse)) all.push_back(x);
+    if (gradients)
+      for (const Tensor& t : {dq, dk, dv})
+        for (float x : values(t)) all.push_back(x);
+    return all;
+  }
+
+  AttentionShape s;
+  Tensor q, k, v, out, lse, dout, dq, dk, dv;
+};
+
+double at(const Tensor& t, std::int64_t row, std::int64_t column) {
+  return static_cast<double>(t.f32()[row * t.ld + column]);
+}
+
+struct PlainAttention {
+  std::vector<double> out, lse, dq, dk, dv;
+};
+
+/// Query by query in double.
+PlainAttention plain_attention(const Case& c) {
+  const AttentionShape& s = c.s;
+  const auto size = [](std::int64_t n) { return static_cast<std::size_t>(n); };
+  PlainAttention p;
+  p.out.resize(size(c.q.elements()));
+  p.dq.resize(size(c.q.elements()));
+  p.dk.resize(size(c.k.elements()));
+  p.dv.resize(size(c.k.elements()));
+  p.lse.resize(size(s.B * s.H * s.T));
+  const double scale = 1 / std::sqrt(static_cast<double>(s.D));
+  for (std::int64_t b = 0; b < s.B; ++b)
+    for (std::int64_t h = 0; h < s.H; ++h)
+      for (std::int64_t t = 0; t < s.T; ++t) {
+        const std::int64_t row = b * s.T + t, head = h * s.D, kv = h / (s.H / s.Hkv) * s.D,
+                           keys = s.Tkv - s.T + t + 1;
+        std::vector<double> weight(size(keys)), slope(size(keys));
+        double top = -1e300, sum = 0, mean = 0;
+        for (std::int64_t j = 0; j < keys; ++j) {
+          double score = 0;
+          for (std::int64_t d = 0; d < s.D; ++d)
+            score += at(c.q, row, head + d) * at(c.k, b * s.Tkv + j, kv + d) * scale;
+          weight[size(j)] = score;
+          top = std::max(top, score);
+        }
+        for (double& w : weight) sum += w = std::exp(w - top);
+        p.lse[size((b * s.H + h) * s.T + t)] = top + std::log(sum);
+        for (std::int64_t j = 0; j < keys; ++j) {
+          weight[size(j)] /= sum;
+          for (std::int64_t d = 0; d < s.D; ++d) {
+            const double v = at(c.v, b * s.Tkv + j, kv + d), dout = at(c.dout, row, head + d);
+            p.out[size(row * s.H * s.D + head + d)] += weight[size(j)] * v;
+            p.dv[size((b * s.Tkv + j) * s.Hkv * s.D + kv + d)] += weight[size(j)] * dout;
+            slope[size(j)] += v * dout;
+          }
+          mean += weight[size(j)] * slope[size(j)];
+        }
+        for (std::int64_t j = 0; j < keys; ++j)
+          for (std::int64_t d = 0; d < s.D; ++d) {
+            const double ds = weight[size(j)] * (slope[size(j)] - mean) * scale;
+            p.dq[size(row * s.H * s.D + head + d)] += ds * at(c.k, b * s.Tkv + j, kv + d);
+            p.dk[size((b * s.Tkv + j) * s.Hkv * s.D + kv + d)] += ds * at(c.q, row, head + d);
+          }
+      }
+  return p;
+}
+
+std::string name(const AttentionShape& s) {
+  return fmt::format("B {} T {} H {} Hkv {} D {} Tkv {}", s.B, s.T, s.H, s.Hkv, s.D, s.Tkv);
+}
+
+// B, T, H, Hkv, D, Tkv: one of all, below, at and beyond the tiles (64 keys, 128 queries), tails of vectors.
+const AttentionShape kTraining[] = {
+    {1, 1, 1, 1, 1, 1},      {2, 5, 4, 2, 8, 5},     {1, 17, 3, 1, 3, 17},    {1, 64, 2, 2, 16, 64},
+    {1, 65, 2, 1, 17, 65},   {2, 63, 2, 2, 33, 63},  {1, 130, 4, 2, 64, 130}, {1, 200, 1, 1, 80, 200},
+    {1, 257, 2, 1, 31, 257}, {1, 70, 1, 1, 256, 70}, {1, 129, 2, 2, 48, 129}, {1, 66, 1, 1, 96, 66},
+};
+const AttentionShape kGeneration[] = {
+    {1, 1, 2, 1, 16, 2},    {2, 1, 4, 2, 33, 100},   {1, 3, 2, 2, 8, 65},
+    {1, 70, 2, 1, 24, 200}, {1, 130, 1, 1, 64, 191},
+};
+
+TEST(Attention, TrainingEqualsPlainLoops) {
+  for (const AttentionShape& shape : kTraining) {
+    SCOPED_TRACE(name(shape));
+    Bench bench;
+    const Case c(bench, shape);
+    const PlainAttention want = plain_attention(c);
+    c.forward(bench.context);
+    c.backward(bench.context);
+    expect_close(c.out, want.out, 3e-6, 1e-6);
+    expect_close(c.lse, want.lse, 2e-6, 1e-6);
+    expect_close(c.dq, want.dq, 5e-6, 2e-6);
+    expect_close(c.dk, want.dk, 5e-6, 4e-6);
+    expect_close(c.dv, want.dv, 5e-6, 2e-6);
+    expect_padding_untouched(c.out, 3);
+    expect_padding_untouched(c.dq, 3);
+  }
+}
+
+TEST(Attention, GenerationEqualsPlainLoops) {
+  for (const AttentionShape& shape : kGeneration) {
+    SCOPED_TRACE(name(shape));
+    Bench bench;
+    const Case c(bench, shape);
+    const PlainAttention want = plain_attention(c);
+    c.forward(bench.context);
+    expect_close(c.out, want.out, 3e-6, 1e-6);
+    expect_close(c.lse, want.lse, 2e-6, 1e-6);
+    expect_padding_untouched(c.out, 3);
+  }
+}
+
+TEST(Attention, NoMemoryOfOtherTilesLeaksIn) {
+  // The tiles are scratch: whatever it held before, infinities and NaN too, must not reach a result.
+  const AttentionShape shape{1, 70, 2, 1, 20, 70};
+  std::vector<float> first;
+  for (float poison : {0.0f, NAN, INFINITY, -1e30f}) {
+    Bench bench;
+    const Case c(bench, shape);
+    {
+      const ScratchScope scope(bench.arena);
+      const Tensor t = bench.arena.scratch("poison", {1 << 20}, DType::F32);
+      for (std::int64_t i = 0; i < t.elements(); ++i) t.f32()[i] = poison;
+    }
+    c.forward(bench.context);
+    c.backward(bench.context);
+    if (first.empty()) first = c.results(true);
+    EXPECT_TRUE(same_bits(c.results(true), first)) << poison;
+  }
+}
+
+TEST(Attention, GradientEqualsDifferenceQuotient) {
+  Bench bench;
+  const Case c(bench, {2, 70, 4, 2, 12, 70});
+  const std::vector<float> weights = values(c.dout);
+  const auto loss = [&] {
+    c.forward(bench.context);
+    return dot(values(c.out), weights);
+  };
+  loss();
+  c.backward(bench.context);
+  expect_gradient(c.q, values(c.dq), loss);
+  expect_gradient(c.k, values(c.dk), loss);
+  expect_gradient(c.v, values(c.dv), loss);
+}
+
+TEST(Attention, IsTheSameForAnyThreadsAndEachTime) {
+  const int before = omp_get_max_threads();
+  std::vector<float> first;
+  for (int threads : {1, 2, 3, 3}) {
+    omp_set_num_threads(threads);
+    Bench bench;
+    const Case c(bench, {2, 150, 4, 2, 24, 150});
+    c.forward(bench.context);
+    c.backward(bench.context);
+    if (first.empty()) first = c.results(true);
+    EXPECT_TRUE(same_bits(c.results(true), first)) << threads << " threads";
+  }
+  omp_set_num_threads(before);
+}
+
+TEST(Attention, AFutureTokenChangesNoBit) {
+  Bench bench;
+  const Case c(bench, {1, 100, 2, 1, 16, 100});
+  c.forward(bench.context);
+  const std::vector<float> past = values(c.out.row_range(0, 80));
+  for (const Tensor& t : {c.k, c.v}) bench.randomize(t.row_range(80, 20), 9, 50);
+  c.forward(bench.context);
+  EXPECT_TRUE(same_bits(values(c.out.row_range(0, 80)), past));
+}
+
+void check_numeric(const char* file) {
+  COMPACT_NUMERIC_CASE(numeric, file);
+  SCOPED_TRACE(file);
+  const nlohmann::json &in = numeric["inputs"], &expected = numeric["expected"];
+  const auto dim = [](const nlohmann::json& t, int i) {
+    return t["shape"][static_cast<std::size_t>(i)].get<std::int64_t>();
+  };
+  const AttentionShape s{dim(in["q"], 0), dim(in["q"], 1), dim(in["q"], 2),
+                         dim(in["k"], 2), dim(in["q"], 3), dim(in["k"], 1)};
+  Bench bench;
+  const Case c(bench, s);
+  const auto set = [](const Tensor& t, const std::vector<double>& from) {
+    set_values(t, {from.begin(), from.end()});
+  };
+  set(c.q, numbers(in["q"]));
+  set(c.k, numbers(in["k"]));
+  set(c.v, numbers(in["v"]));
+  set(c.dout, numbers(in["dout"]));
+  c.forward(bench.context);
+  c.backward(bench.context);
+  const double tolerance = numeric["tolerance"]["fp32"];
+  for (const auto& [key, tensor, row] :
+       {std::tuple("out", &c.out, s.D), std::tuple("lse", &c.lse, s.T), std::tuple("dq", &c.dq, s.D),
+        std::tuple("dk", &c.dk, s.D), std::tuple("dv", &c.dv, s.D)}) {
+    SCOPED_TRACE(key);
+    expect_close(*tensor, numbers(expected[key]), tolerance, absolute_tolerance(numeric, key), row);
+  }
+}
+
+TEST(Attention, NumericCaseT1) { check_numeric("attention_t1"); }
+TEST(Attention, NumericCaseT5) { check_numeric("attention_t5"); }
+TEST(Attention, NumericCaseT17) { check_numeric("attention_t17"); }
+TEST(Attention, NumericCaseMhaT5) { check_numeric("attention_mha_t5"); }
+TEST(Attention, NumericCaseLargeLogits) { check_numeric("attention_large_logits"); }
+
+TEST(Attention, CountsTheProductsOfVisiblePositions) {
+  Bench bench;
+  const AttentionShape s{2, 5, 4, 2, 8, 5};
+  const Case c(bench, s);
+  const std::int64_t pairs = 2 * 4 * (5 * 6 / 2);
+  c.forward(bench.context);
+  EXPECT_EQ(bench.context.flops.attention, 4 * 8 * pairs);
+  c.backward(bench.context);
+  EXPECT_EQ(bench.context.flops.attention, 12 * 8 * pairs);
+  // One query that sees 7 keys.
+  Bench generation;
+  Case(generation, {1, 1, 4, 2, 8, 7}).forward(generation.context);
+  EXPECT_EQ(generation.context.flops.attention, 4 * 8 * 4 * 7);
+  EXPECT_EQ(generation.context.flops.gemm, 0);
+}
+
+TEST(Attention, PlanEqualsRunAndBf16IsPlannedOnly) {
+  expect_plan_equals_run([](Bench& bench) { Case(bench, {2, 70, 4, 2, 20, 70}).forward(bench.context); });
+  expect_plan_equals_run([](Bench& bench) {
+    const Case c(bench, {2, 70, 4, 2, 20, 70});
+    c.forward(bench.context);
+    c.backward(bench.context);
+  });
+  const AttentionShape s{1, 4, 2, 1, 8, 4};
+  expect_bf16_is_planned_only([&](Bench& bench, DType t) {
+    const Tensor q = bench.make({4, 16}, t), k = bench.make({4, 8}, t);
+    attention_forward(bench.context, s, q, k, k, q, bench.make({1, 2, 4}));
+  });
+  expect_bf16_is_planned_only([&](Bench& bench, DType t) {
+    const Tensor q = bench.make({4, 16}, t), k = bench.make({4, 8}, t);
+    attention_backward(bench.context, s, q, k, k, q, bench.make({1, 2, 4}), q, q, k, k);
+  });
+}
+
+TEST(Attention, RefusesShapesThatDoNotMatch) {
+  Bench bench;
+  Case c(bench, {1, 4, 4, 2, 8, 4});
+  c.s.Hkv = 3;
+  EXPECT_THROW(c.forward(bench.context), std::logic_error);
+  c.s.Hkv = 2;
+  c.s.Tkv = 3;
+  EXPECT_THROW(c.forward(bench.context), std::logic_error);
+  Case longer(bench, {1, 4, 4, 2, 8, 6});
+  longer.forward(bench.context);
+  EXPECT_THROW(longer.backward(bench.context), std::logic_error);
+}
+
+}  // namespace
+}  // namespace compact

@@ -1,0 +1,119 @@
+#include "compact/kernels/embedding.h"
+
+#include "compact/kernels/elementwise.h"
+#include "unit/kernels/op_testing.h"
+
+namespace compact {
+namespace {
+using namespace testing;
+
+std::vector<std::int32_t> random_ids(std::int64_t n, std::int32_t V, std::uint32_t seed) {
+  std::mt19937 generator(seed);
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(n));
+  for (std::int32_t& id : ids) id = static_cast<std::int32_t>(generator() % static_cast<std::uint32_t>(V));
+  return ids;
+}
+
+const std::int64_t kSizes[][2] = {{1, 1}, {5, 3}, {17, 33}, {300, 130}};  // N, C
+
+TEST(Embedding, ForwardCopiesTheNamedRows) {
+  for (const auto& [N, C] : kSizes) {
+    Bench bench;
+    const std::vector<std::int32_t> named = random_ids(N, 11, 3);
+    const Tensor ids = bench.ids(named), table = bench.random({11, C}, 1), out = bench.strided({N, C}, 2);
+    embedding_forward(bench.context, ids, table, out);
+    for (std::int64_t n = 0; n < N; ++n)
+      EXPECT_TRUE(same_bits(values(out.row_range(n, 1)),
+                            values(table.row_range(named[static_cast<std::size_t>(n)], 1))));
+    expect_padding_untouched(out, 2);
+  }
+}
+
+TEST(Embedding, BackwardAddsInTheOrderOfTheTokens) {
+  for (const auto& [N, C] : kSizes) {
+    Bench bench;
+    const std::vector<std::int32_t> named = random_ids(N, 11, 3);
+    const Tensor ids = bench.ids(named), dout = bench.strided({N, C}, 2), dtable = bench.random({11, C}, 5);
+    bench.randomize(dout, 4);
+    std::vector<float> want = values(dtable);
+    for (std::int64_t n = 0; n < N; ++n)
+      for (std::int64_t c = 0; c < C; ++c)
+        want[static_cast<std::size_t>(named[static_cast<std::size_t>(n)] * C + c)] +=
+            dout.f32()[n * dout.ld + c];
+    embedding_backward(bench.context, ids, dout, dtable);
+    EXPECT_TRUE(same_bits(values(dtable), want));
+  }
+}
+
+TEST(Embedding, BackwardIsTheSameForAnyThreads) {
+  Bench bench;
+  const Tensor ids = bench.ids(random_ids(700, 9, 1)), dout = bench.random({700, 101}, 2);
+  const Tensor dtable = bench.make({9, 101});
+  expect_same_bits_for_any_threads([&] {
+    zero(bench.context, dtable);
+    embedding_backward(bench.context, ids, dout, dtable);
+    return values(dtable);
+  });
+}
+
+TEST(Embedding, GradientEqualsDifferenceQuotient) {
+  Bench bench;
+  const Tensor ids = bench.ids(random_ids(40, 7, 1)), table = bench.random({7, 5}, 2),
+               out = bench.make({40, 5});
+  const std::vector<float> weights = random_values(40 * 5, 3);
+  const Tensor dtable = bench.make({7, 5});
+  zero(bench.context, dtable);
+  embedding_backward(bench.context, ids, bench.of({40, 5}, weights), dtable);
+  expect_gradient(table, values(dtable), [&] {
+    embedding_forward(bench.context, ids, table, out);
+    return dot(values(out), weights);
+  });
+}
+
+TEST(Embedding, NumericCase) {
+  COMPACT_NUMERIC_CASE(numeric, "embedding_backward");
+  const double tolerance = numeric["tolerance"]["fp32"];
+  const nlohmann::json &in = numeric["inputs"], &many = in["many"];
+  Bench bench;
+  const std::int64_t V = in["V"], C = in["dout"]["shape"][1];
+  const auto named = in["ids"].get<std::vector<std::int32_t>>();
+  const Tensor dtable = bench.make({V, C});
+  zero(bench.context, dtable);
+  embedding_backward(bench.context, bench.ids(named),
+                     bench.of({static_cast<std::int64_t>(named.size()), C}, numbers(in["dout"])), dtable);
+  expect_close(dtable, numbers(numeric["expected"]["dE"]), tolerance);
+
+  const std::int64_t times = many["times"];
+  const Tensor ones = bench.make({times, 1}), sum = bench.make({V, 1});
+  fill(bench.context, ones, many["gradient"]);
+  zero(bench.context, sum);
+  embedding_backward(bench.context,
+                     bench.ids(std::vector<std::int32_t>(static_cast<std::size_t>(times), many["id"])), ones,
+                     sum);
+  EXPECT_EQ(sum.f32()[many["id"].get<int>()], numeric["expected"]["many"]["sum"].get<float>());
+}
+
+TEST(Embedding, PlanEqualsRunAndBf16IsPlannedOnly) {
+  expect_plan_equals_run([](Bench& bench) {
+    const Tensor ids = bench.ids({1, 0}), table = bench.random({3, 4}, 1), out = bench.make({2, 4});
+    embedding_forward(bench.context, ids, table, out);
+    embedding_backward(bench.context, ids, out, table);
+  });
+  expect_bf16_is_planned_only([](Bench& bench, DType t) {
+    embedding_forward(bench.context, bench.ids({1, 0}), bench.make({3, 4}, t), bench.make({2, 4}, t));
+  });
+  expect_bf16_is_planned_only([](Bench& bench, DType t) {
+    embedding_backward(bench.context, bench.ids({1, 0}), bench.make({2, 4}, t), bench.make({3, 4}));
+  });
+}
+
+TEST(Embedding, RefusesIdsOutsideTheTable) {
+  Bench bench;
+  const Tensor table = bench.random({3, 4}, 1), out = bench.make({2, 4});
+  EXPECT_THROW(embedding_forward(bench.context, bench.ids({1, 3}), table, out), std::logic_error);
+  EXPECT_THROW(embedding_backward(bench.context, bench.ids({-1, 0}), out, table), std::logic_error);
+  EXPECT_THROW(embedding_forward(bench.context, bench.ids({1}), table, out), std::logic_error);
+}
+
+}  // namespace
+}  // namespace compact

@@ -1,0 +1,112 @@
+#include "compact/kernels/gemm.h"
+
+#include "unit/kernels/op_testing.h"
+
+namespace compact {
+namespace {
+using namespace testing;
+
+/// op(A) op(B) + C by plain loops in double; all values row-major as stored.
+std::vector<double> plain_product(const Tensor& a, bool ta, const Tensor& b, bool tb, const Tensor& c,
+                                  bool add) {
+  const std::int64_t M = c.rows(), N = c.cols(), K = ta ? a.rows() : a.cols();
+  std::vector<double> out;
+  for (std::int64_t i = 0; i < M; ++i)
+    for (std::int64_t j = 0; j < N; ++j) {
+      double sum = add ? static_cast<double>(c.f32()[i * c.ld + j]) : 0;
+      for (std::int64_t k = 0; k < K; ++k)
+        sum += static_cast<double>(ta ? a.f32()[k * a.ld + i] : a.f32()[i * a.ld + k]) *
+               static_cast<double>(tb ? b.f32()[j * b.ld + k] : b.f32()[k * b.ld + j]);
+      out.push_back(sum);
+    }
+  return out;
+}
+
+Transpose transpose(bool yes) { return yes ? Transpose::Yes : Transpose::No; }
+
+void check_product(std::int64_t M, std::int64_t N, std::int64_t K, bool ta, bool tb, bool add,
+                   std::int64_t padding) {
+  SCOPED_TRACE(
+      fmt::format("M {} N {} K {} transposed {} {} accumulate {} padding {}", M, N, K, ta, tb, add, padding));
+  Bench bench;
+  const Tensor a = bench.strided(ta ? Shape{K, M} : Shape{M, K}, padding);
+  const Tensor b = bench.strided(tb ? Shape{N, K} : Shape{K, N}, padding);
+  const Tensor c = bench.strided({M, N}, padding);
+  bench.randomize(a, 1);
+  bench.randomize(b, 2);
+  if (add) bench.randomize(c, 3);
+  const std::vector<double> want = plain_product(a, ta, b, tb, c, add);
+  gemm(bench.context, a, transpose(ta), b, transpose(tb), c, add);
+  expect_close(c, want, 2e-6 * std::sqrt(static_cast<double>(K)) + 1e-6, 1e-5);
+  expect_padding_untouched(c, padding);
+  EXPECT_EQ(bench.context.flops.gemm, 2 * M * N * K);
+  EXPECT_EQ(bench.context.flops.attention, 0);
+}
+
+TEST(Gemm, EqualsPlainLoopsForAllForms) {
+  const std::int64_t sizes[][3] = {{1, 1, 1},    {1, 19, 33},  {17, 1, 5},   {5, 9, 1},
+                                   {1, 1, 40},   {1, 40, 1},   {40, 1, 1},   {2, 3, 4},
+                                   {33, 31, 65}, {64, 48, 32}, {129, 7, 100}};
+  for (const auto& s : sizes)
+    for (int form = 0; form < 8; ++form)
+      for (std::int64_t padding : {0, 3})
+        check_product(s[0], s[1], s[2], form & 1, form & 2, form & 4, padding);
+}
+
+TEST(Gemm, TakesEmptyDimensions) {
+  Bench bench;
+  const Tensor c = bench.random({3, 4}, 1);
+  const std::vector<float> before = values(c);
+  // An inner size of 0: the empty sum.
+  gemm(bench.context, bench.make({3, 0}), Transpose::No, bench.make({0, 4}), Transpose::No, c, true);
+  EXPECT_TRUE(same_bits(values(c), before));
+  gemm(bench.context, bench.make({0, 3}), Transpose::Yes, bench.make({4, 0}), Transpose::Yes, c, false);
+  EXPECT_TRUE(same_bits(values(c), std::vector<float>(12, 0.0f)));
+  gemm(bench.context, bench.make({0, 5}), Transpose::No, bench.make({5, 4}), Transpose::No,
+       bench.make({0, 4}), false);
+  gemm(bench.context, bench.make({3, 5}), Transpose::No, bench.make({5, 0}), Transpose::No,
+       bench.make({3, 0}), false);
+  EXPECT_EQ(bench.context.flops.gemm, 0);
+}
+
+TEST(Gemm, GivesTheSameBitsEachTime) {
+  Bench bench;
+  const Tensor a = bench.random({130, 70}, 1), b = bench.random({90, 70}, 2), c = bench.make({130, 90});
+  gemm(bench.context, a, Transpose::No, b, Transpose::Yes, c, false);
+  const std::vector<float> first = values(c);
+  for (int i = 0; i < 3; ++i) {
+    gemm(bench.context, a, Transpose::No, b, Transpose::Yes, c, false);
+    EXPECT_TRUE(same_bits(values(c), first));
+  }
+}
+
+TEST(Gemm, PlanEqualsRun) {
+  for (bool ta : {false, true})
+    for (bool tb : {false, true})
+      expect_plan_equals_run([&](Bench& bench) {
+        const Tensor a = bench.random(ta ? Shape{70, 130} : Shape{130, 70}, 1),
+                     b = bench.random(tb ? Shape{90, 70} : Shape{70, 90}, 2), c = bench.make({130, 90});
+        gemm(bench.context, a, transpose(ta), b, transpose(tb), c, false);
+      });
+}
+
+TEST(Gemm, Bf16IsPlannedOnly) {
+  expect_bf16_is_planned_only([](Bench& bench, DType dtype) {
+    gemm(bench.context, bench.make({4, 8}, dtype), Transpose::No, bench.make({8, 6}, dtype), Transpose::No,
+         bench.make({4, 6}), true);
+  });
+}
+
+TEST(Gemm, RefusesSizesThatDoNotMatch) {
+  Bench bench;
+  const Tensor a = bench.make({4, 8}), b = bench.make({8, 6}), c = bench.make({4, 6});
+  EXPECT_THROW(gemm(bench.context, a, Transpose::Yes, b, Transpose::No, c, false), std::logic_error);
+  EXPECT_THROW(gemm(bench.context, a, Transpose::No, b, Transpose::Yes, c, false), std::logic_error);
+  EXPECT_THROW(gemm(bench.context, a, Transpose::No, b, Transpose::No, bench.make({6, 4}), false),
+               std::logic_error);
+  EXPECT_THROW(gemm(bench.context, bench.make({4, 8}, DType::I32), Transpose::No, b, Transpose::No, c, false),
+               std::logic_error);
+}
+
+}  // namespace
+}  // namespace compact

@@ -1,0 +1,135 @@
+#include "compact/kernels/swiglu.h"
+
+#include "kernels/swiglu_cpu.h"
+#include "unit/kernels/op_testing.h"
+
+namespace compact {
+namespace {
+using namespace testing;
+
+const std::int64_t kSizes[][2] = {{1, 1}, {3, 7}, {2, 33}, {70, 129}};  // N, F
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+struct PlainSwiglu {
+  std::vector<double> out, activation, dgate_up;
+};
+
+PlainSwiglu plain_swiglu(const Tensor& gate_up, const Tensor& dout) {
+  const std::int64_t N = dout.rows(), F = dout.cols();
+  PlainSwiglu p;
+  p.dgate_up.resize(static_cast<std::size_t>(2 * N * F));
+  for (std::int64_t n = 0; n < N; ++n)
+    for (std::int64_t f = 0; f < F; ++f) {
+      const double g = static_cast<double>(gate_up.f32()[n * gate_up.ld + f]),
+                   u = static_cast<double>(gate_up.f32()[n * gate_up.ld + F + f]),
+                   d = static_cast<double>(dout.f32()[n * dout.ld + f]), s = sigmoid(g);
+      p.activation.push_back(g * s);
+      p.out.push_back(g * s * u);
+      p.dgate_up[static_cast<std::size_t>(2 * n * F + f)] = d * u * s * (1 + g * (1 - s));
+      p.dgate_up[static_cast<std::size_t>(2 * n * F + F + f)] = d * g * s;
+    }
+  return p;
+}
+
+TEST(Swiglu, EqualsPlainLoopsWithAndWithoutTheActivation) {
+  for (const auto& [N, F] : kSizes)
+    for (std::int64_t padding : {0, 3}) {
+      Bench bench;
+      const Tensor gate_up = bench.strided({N, 2 * F}, padding), out = bench.strided({N, F}, padding),
+                   activation = bench.strided({N, F}, padding), dout = bench.strided({N, F}, padding),
+                   dgate_up = bench.strided({N, 2 * F}, padding);
+      bench.randomize(gate_up, 1, 3);
+      bench.randomize(dout, 2);
+      const PlainSwiglu want = plain_swiglu(gate_up, dout);
+      swiglu_forward(bench.context, gate_up, out, Tensor());
+      expect_close(out, want.out, 1e-6);
+      const std::vector<float> first = values(out);
+      swiglu_forward(bench.context, gate_up, out, activation);
+      EXPECT_TRUE(same_bits(values(out), first));
+      expect_close(activation, want.activation, 1e-6);
+      swiglu_backward(bench.context, gate_up, Tensor(), dout, dgate_up);
+      expect_close(dgate_up, want.dgate_up, 2e-6);
+      expect_padding_untouched(out, padding);
+      expect_padding_untouched(activation, padding);
+      expect_padding_untouched(dgate_up, padding);
+      const std::vector<float> gradient = values(dgate_up);
+      swiglu_backward(bench.context, gate_up, activation, dout, dgate_up);
+      EXPECT_TRUE(same_bits(values(dgate_up), gradient));
+      swiglu_backward(bench.context, gate_up, Tensor(), dout, gate_up);  // in place
+      EXPECT_TRUE(same_bits(values(gate_up), gradient));
+    }
+}
+
+TEST(Swiglu, GradientEqualsDifferenceQuotient) {
+  Bench bench;
+  const Tensor gate_up = bench.random({5, 34}, 1), out = bench.make({5, 17}), dgate_up = bench.make({5, 34});
+  const std::vector<float> weights = random_values(5 * 17, 2);
+  swiglu_backward(bench.context, gate_up, Tensor(), bench.of({5, 17}, weights), dgate_up);
+  expect_gradient(gate_up, values(dgate_up), [&] {
+    swiglu_forward(bench.context, gate_up, out, Tensor());
+    return dot(values(out), weights);
+  });
+}
+
+TEST(Swiglu, IsTheSameForAnyThreads) {
+  Bench bench;
+  const Tensor gate_up = bench.random({90, 202}, 1), out = bench.make({90, 101}),
+               dgate_up = bench.make({90, 202});
+  expect_same_bits_for_any_threads([&] {
+    swiglu_forward(bench.context, gate_up, out, Tensor());
+    swiglu_backward(bench.context, gate_up, Tensor(), out, dgate_up);
+    return values(dgate_up);
+  });
+}
+
+TEST(Swiglu, BothInstructionSetsGiveTheSameBits) {
+  if (cpu_isa() != Isa::Avx512) GTEST_SKIP() << "AVX-512 is not there or not chosen";
+  Bench bench;
+  const Tensor gate_up = bench.random({9, 154}, 1, 20), out = bench.make({9, 77}), d = bench.make({9, 154});
+  cpu::avx2::swiglu_forward(gate_up.f32(), 154, out.f32(), 77, nullptr, 0, 9, 77);
+  cpu::avx2::swiglu_backward(gate_up.f32(), 154, nullptr, 0, out.f32(), 77, d.f32(), 154, 9, 77);
+  const std::vector<float> small = values(out), small_d = values(d);
+  cpu::avx512::swiglu_forward(gate_up.f32(), 154, out.f32(), 77, nullptr, 0, 9, 77);
+  cpu::avx512::swiglu_backward(gate_up.f32(), 154, nullptr, 0, out.f32(), 77, d.f32(), 154, 9, 77);
+  EXPECT_TRUE(same_bits(values(out), small));
+  EXPECT_TRUE(same_bits(values(d), small_d));
+}
+
+TEST(Swiglu, NumericCase) {
+  COMPACT_NUMERIC_CASE(numeric, "swiglu");
+  const nlohmann::json &in = numeric["inputs"], &expected = numeric["expected"];
+  const double tolerance = numeric["tolerance"]["fp32"], absolute = absolute_tolerance(numeric, "y");
+  const std::int64_t N = in["gate"]["shape"][0];
+  Bench bench;
+  const Tensor gate_up = bench.make({N, 2}), out = bench.make({N, 1}), dgate_up = bench.make({N, 2});
+  const std::vector<double> gate = numbers(in["gate"]), up = numbers(in["up"]);
+  for (std::int64_t n = 0; n < N; ++n) {
+    gate_up.f32()[2 * n] = static_cast<float>(gate[static_cast<std::size_t>(n)]);
+    gate_up.f32()[2 * n + 1] = static_cast<float>(up[static_cast<std::size_t>(n)]);
+  }
+  swiglu_forward(bench.context, gate_up, out, Tensor());
+  swiglu_backward(bench.context, gate_up, Tensor(), bench.of({N, 1}, numbers(in["dy"])), dgate_up);
+  expect_close(out, numbers(expected["y"]), tolerance, absolute);
+  expect_close(dgate_up.columns(0, 1), numbers(expected["dgate"]), tolerance, absolute);
+  expect_close(dgate_up.columns(1, 1), numbers(expected["dup"]), tolerance, absolute);
+}
+
+TEST(Swiglu, PlanEqualsRunAndBf16IsPlannedOnly) {
+  expect_plan_equals_run([](Bench& bench) {
+    const Tensor gate_up = bench.random({4, 10}, 1), out = bench.make({4, 5}),
+                 activation = bench.make({4, 5});
+    swiglu_forward(bench.context, gate_up, out, activation);
+    swiglu_backward(bench.context, gate_up, activation, out, gate_up);
+  });
+  expect_bf16_is_planned_only([](Bench& bench, DType t) {
+    swiglu_forward(bench.context, bench.make({4, 10}, t), bench.make({4, 5}, t), Tensor());
+  });
+  expect_bf16_is_planned_only([](Bench& bench, DType t) {
+    swiglu_backward(bench.context, bench.make({4, 10}, t), Tensor(), bench.make({4, 5}, t),
+                    bench.make({4, 10}, t));
+  });
+}
+
+}  // namespace
+}  // namespace compact
