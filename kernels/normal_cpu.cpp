@@ -1,5 +1,7 @@
 #include "kernels/normal_cpu.h"
 
+#include <immintrin.h>
+
 #include "kernels/normal_math.h"
 
 namespace compact::cpu::COMPACT_ISA {
@@ -8,34 +10,53 @@ namespace {
 constexpr int kLanes = 16;  // Philox blocks made together
 constexpr int kGroup = 4 * kLanes;
 
-inline void philox_round(std::uint32_t& c0, std::uint32_t& c1, std::uint32_t& c2, std::uint32_t& c3,
-                         std::uint32_t& k0, std::uint32_t& k1) {
-  const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * c0, p1 = std::uint64_t{0xCD9E8D57u} * c2;
-  c0 = static_cast<std::uint32_t>(p1 >> 32) ^ c1 ^ k0;
-  c1 = static_cast<std::uint32_t>(p1);
-  c2 = static_cast<std::uint32_t>(p0 >> 32) ^ c3 ^ k1;
-  c3 = static_cast<std::uint32_t>(p0);
-  k0 += 0x9E3779B9u;
-  k1 += 0xBB67AE85u;
+// A 32-bit word in each 64-bit lane. Upper halves may hold anything: the product reads the lower ones only.
+#ifdef COMPACT_ISA_IS_avx512
+typedef std::uint64_t Wide __attribute__((vector_size(64)));
+// The masked form, with all lanes: the plain one warns of an uninitialised value in g++ 12.
+inline Wide product(Wide a, Wide b) { return (Wide)_mm512_maskz_mul_epu32(0xFF, (__m512i)a, (__m512i)b); }
+#else
+typedef std::uint64_t Wide __attribute__((vector_size(32)));
+inline Wide product(Wide a, Wide b) { return (Wide)_mm256_mul_epu32((__m256i)a, (__m256i)b); }
+#endif
+constexpr int kWide = sizeof(Wide) / 8;
+typedef std::uint32_t Narrow __attribute__((vector_size(4 * kWide)));
+
+inline Wide all(std::uint64_t x) { return Wide{} + x; }
+
+/// words[k][lane] = word k of `philox` (core/philox.h) for the counter (first + lane, row, word2, word3).
+inline void philox_group(std::uint32_t (&words)[4][kLanes], std::uint32_t first, std::uint32_t row,
+                         std::uint32_t word2, std::uint32_t word3, std::uint64_t key) {
+  for (int begin = 0; begin < kLanes; begin += kWide) {
+    Wide c[4] = {all(0), all(row), all(word2), all(word3)};
+    for (int lane = 0; lane < kWide; ++lane) c[0][lane] = first + static_cast<std::uint32_t>(begin + lane);
+    std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
+    for (int round = 0; round < 10; ++round) {
+      const Wide p0 = product(c[0], all(0xD2511F53u)), p1 = product(c[2], all(0xCD9E8D57u));
+      c[0] = (p1 >> 32) ^ c[1] ^ all(k0);
+      c[1] = p1;
+      c[2] = (p0 >> 32) ^ c[3] ^ all(k1);
+      c[3] = p0;
+      k0 += 0x9E3779B9u;
+      k1 += 0xBB67AE85u;
+    }
+    for (int k = 0; k < 4; ++k) {
+      const Narrow low = __builtin_convertvector(c[k], Narrow);
+      __builtin_memcpy(&words[k][begin], &low, sizeof(low));
+    }
+  }
 }
 
-/// 64 neighbouring deviates of one row, times scale: the blocks first .. first + 15. The same function as
-/// `philox` of core/philox.h, lane by lane.
+/// 64 neighbouring deviates of one row, times scale, from the blocks first .. first + 15.
 inline void normal_group(float* out, std::uint32_t first, std::uint32_t row, std::uint32_t word2,
                          std::uint32_t word3, std::uint64_t key, float scale) {
+  std::uint32_t words[4][kLanes];
+  philox_group(words, first, row, word2, word3, key);
 #pragma omp simd simdlen(16)
   for (int lane = 0; lane < kLanes; ++lane) {
-    std::uint32_t c0 = first + static_cast<std::uint32_t>(lane), c1 = row, c2 = word2, c3 = word3;
-    std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
-    // Ten rounds, written out: a loop in here would keep this one from being vectorised.
-    philox_round(c0, c1, c2, c3, k0, k1), philox_round(c0, c1, c2, c3, k0, k1);
-    philox_round(c0, c1, c2, c3, k0, k1), philox_round(c0, c1, c2, c3, k0, k1);
-    philox_round(c0, c1, c2, c3, k0, k1), philox_round(c0, c1, c2, c3, k0, k1);
-    philox_round(c0, c1, c2, c3, k0, k1), philox_round(c0, c1, c2, c3, k0, k1);
-    philox_round(c0, c1, c2, c3, k0, k1), philox_round(c0, c1, c2, c3, k0, k1);
     float n0, n1, n2, n3;
-    normal_pair(c0, c1, n0, n1);
-    normal_pair(c2, c3, n2, n3);
+    normal_pair(words[0][lane], words[1][lane], n0, n1);
+    normal_pair(words[2][lane], words[3][lane], n2, n3);
     out[4 * lane] = scale * n0;
     out[4 * lane + 1] = scale * n1;
     out[4 * lane + 2] = scale * n2;

@@ -3,29 +3,27 @@
 
 /// From 32-bit random words to normal deviates, the same bits on every instruction set.
 ///
-/// Two words (a, b) give two independent deviates by Box-Muller: radius · cos(angle), radius · sin(angle)
-/// with
-///   radius = sqrt(-2 ln u),  u = (a + 0.5) · 2^-32,      angle = 2π · (b + 0.5) · 2^-32.
+/// Two words (a, b) give two independent deviates by Box-Muller: radius · cos(angle), radius · sin(angle),
+///   radius = sqrt(-2 ln u),  u = (a + 0.5) · 2^-32,  angle = 2π · (b + 0.5) · 2^-32.
 /// A Philox block (w0, w1, w2, w3) gives the deviates of (w0, w1), then those of (w2, w3).
-/// Anything that evaluates these formulas in double agrees to about 3e-7 of the radius; for the same bits:
+/// Anything that evaluates these formulas in double agrees to about 3e-7 of the radius. For the same bits:
 ///
 /// 1. float(w) means the nearest float, made as fma(w >> 16, 65536, w & 65535): both halves are exact.
 /// 2. u = fma(float(a), 2^-32, 2^-33). Split u = m · 2^e with m in [sqrt(1/2), sqrt(2)) by its bits.
-///    f = m - 1 (exact) where e != 0, but f = -(1 - u) = -fma(float(~a), 2^-32, 2^-33) where e = 0: near u =
-///    1 the float u has lost the digits of 1 - u, the word has not.
-/// 3. ln u = fma(e, ln 2, f + fma(-1/2, f², f³ R(f))), R of degree 7 by Horner's rule in fma from the highest
-///    coefficient (kLog below, lowest first). radius = sqrt(-2 ln u).
-/// 4. The quarter turn q = (b + 2^29) >> 30 (modulo 2^32), what is left is the signed k = b - (q << 30) in
-///    [-2^29, 2^29), x = fma(float(k), 2π 2^-32, π 2^-32) in [-π/4, π/4].
-/// 5. y = x², sin x = fma(x·y, S(y), x), cos x = fma(y·y, C(y), fma(-1/2, y, 1)); S (kSin) and C (kCos) of
-/// degree
-///    2 in y by Horner's rule. q odd exchanges sine and cosine; cosine is negative for q = 1, 2, sine for q =
-///    2, 3.
+///    f = m - 1 (exact) where e is not 0. Where e is 0, f = -fma(float(~a), 2^-32, 2^-33), which is u - 1:
+///    near 1 the float u has lost the digits of 1 - u, the word has not.
+/// 3. ln u = fma(e, ln 2, f + fma(-1/2, f², (f · f²) · R(f))), R of degree 7 by Horner's rule in fma from the
+///    highest coefficient (kLog below, lowest first). radius = sqrt(-2 ln u).
+/// 4. The quarter turn is q = (b + 2^29) >> 30 (modulo 2^32). What is left is the signed k = b - (q << 30) in
+///    [-2^29, 2^29), and x = fma(float(k), 2π 2^-32, π 2^-32) in [-π/4, π/4].
+/// 5. y = x², sin x = fma(x · y, S(y), x), cos x = fma(y · y, C(y), fma(-1/2, y, 1)), with S (kSin) and C
+///    (kCos) of degree 2 by Horner's rule. An odd q exchanges sine and cosine; then the cosine is negative
+///    for q = 1 and 2, the sine for q = 2 and 3.
 ///
-/// Every operation is an fma written out or one correctly rounded +, -, ·, sqrt; so the whole is reproducible
-/// wherever the compiler does not contract or reorder. R, S and C are our own minimax fits (relative error of
-/// the functions 6e-9, 4e-9, 1e-10). The functions have internal linkage: each instruction set keeps its own
-/// copy.
+/// Every operation is an fma written out or one correctly rounded +, -, ·, sqrt. So the whole is reproducible
+/// wherever the compiler neither contracts nor reorders. R, S and C are our own minimax fits (relative error
+/// of the functions 6e-9, 4e-9, 1e-10). All functions have internal linkage: each instruction set keeps its
+/// own copy.
 namespace compact {
 
 inline constexpr float kLog[8] = {0x1.555554p-2f, -0x1.000226p-2f, 0x1.99a008p-3f, -0x1.547244p-3f,

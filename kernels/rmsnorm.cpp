@@ -51,8 +51,8 @@ void rmsnorm_backward(Context& context, const Tensor& dy, const Tensor& x, const
   const std::int64_t N = x.rows(), C = x.cols(), chunks = row_chunks(N);
   check_norm(op, x, w, dy, rstd);
   require(is_float(dx) && is_matrix(dx, N, C), op, "dx must be [N, C], F32 or BF16");
-  require(dw.dtype == DType::F32 && dw.elements() == C && dw.contiguous(), op, "dw must be [C] F32");
-  require_computable(context, op, {dy, x, w, dx});
+  require(is_float(dw) && dw.elements() == C && dw.contiguous(), op, "dw must be [C], F32 or BF16");
+  require_computable(context, op, {dy, x, w, dx, dw});
   const ScratchScope scope(context.arena);
   const Tensor partial = context.arena.scratch("rmsnorm dw partial sums", {chunks, C}, DType::F32);
   if (context.planning()) return;

@@ -11,6 +11,7 @@ void add_train_command(CLI::App& app);
 void add_plan_command(CLI::App& app);
 void add_tokenize_command(CLI::App& app);
 void add_tokenizer_train_command(CLI::App& app);
+void add_bench_command(CLI::App& app);
 void add_eval_command(CLI::App& app);
 void add_generate_command(CLI::App& app);
 void add_export_command(CLI::App& app);

@@ -20,11 +20,11 @@ namespace {
 namespace fs = std::filesystem;
 using inspect::line;
 
-/// The step, the tokens and what was trained how, from state.json.
+/// The tokens and what was trained how, from state.json.
 void state_lines(const std::string& path) {
   const JsonValue state = parse_json(read_text(path), path);
-  for (const char* key : {"step", "tokens", "seed"})
-    if (const JsonValue* value = state.find(key)) line(key, inspect::printable(value->shown()));
+  if (const JsonValue* tokens = state.find("tokens"))
+    line("tokens", inspect::grouped(json_integer(*tokens, "tokens", {.lowest = 0})));
   if (const JsonValue* config = state.find("config");
       config != nullptr && config->kind == JsonValue::Kind::Object)
     inspect::json_lines(*config);
@@ -39,8 +39,7 @@ void inspect_model_folder(const fs::path& folder) {
     line("files", "no MANIFEST.json, so they cannot be checked");
     return;
   }
-  for (const auto& file : read_checkpoint_manifest(folder.string()).files)
-    line("file", fmt::format("{} ({})", file.name, inspect::size_text(file.bytes)));
+  inspect::manifest_lines(read_checkpoint_manifest(folder.string()));
   verify_checkpoint(folder.string(), true);
   line("manifest", "sizes and hashes hold");
 }

@@ -23,16 +23,20 @@ std::string number_list(const std::vector<std::int64_t>& numbers) {
   return fmt::format("[{}]", fmt::join(numbers, ", "));
 }
 
-/// A value on one line: inner objects as key=value, long lists by their length.
+/// A value on one line: objects as {key=value ...}, long lists by their length, fractions short.
 std::string value_text(const JsonValue& value) {
-  if (value.kind == JsonValue::Kind::Text) return printable(value.text);
-  if (value.kind == JsonValue::Kind::List && value.items.size() > 8)
+  using Kind = JsonValue::Kind;
+  if (value.kind == Kind::Text) return value.text.empty() ? "\"\"" : printable(value.text);
+  if (value.kind == Kind::Number && value.text.find_first_of(".eE") != std::string::npos)
+    return fmt::format("{:.6g}", value.number);
+  if (value.kind == Kind::List &&
+      (value.items.size() > 8 || (!value.items.empty() && value.items[0].kind == Kind::Object)))
     return fmt::format("{} entries", value.items.size());
-  if (value.kind != JsonValue::Kind::Object) return printable(value.shown());
-  std::string text;
+  if (value.kind != Kind::Object) return printable(value.shown());
+  std::string text = "{";
   for (std::size_t i = 0; i < value.names.size() && text.size() < 200; ++i)
     text += fmt::format("{}{}={}", i ? " " : "", value.names[i], value_text(value.items[i]));
-  return printable(text, 160);
+  return printable(text + "}", 160);
 }
 
 void rest(std::size_t all) {
@@ -160,6 +164,11 @@ void json_file(const std::string& path) {
     shard_lines(*shards);
     return;
   }
+  if (std::filesystem::path(path).filename() == "MANIFEST.json") {
+    fmt::print("{}: manifest of a checkpoint\n", path);
+    manifest_lines(read_checkpoint_manifest(std::filesystem::path(path).parent_path().string()));
+    return;
+  }
   fmt::print("{}: JSON\n", path);
   if (root.kind == JsonValue::Kind::Object) {
     json_lines(root);
@@ -168,10 +177,17 @@ void json_file(const std::string& path) {
   }
 }
 
+void manifest_lines(const CheckpointManifest& manifest) {
+  line("step", fmt::format("{}", manifest.step));
+  for (const auto& file : manifest.files)
+    line("file", fmt::format("{} ({}, xxh3 {})", printable(file.name), size_text(file.bytes), file.xxh3));
+}
+
 void model_lines(const std::filesystem::path& folder) {
   const ModelConfig c = load_model_config((folder / "config.json").string());
-  line("model", fmt::format("LLaMA, {} layers, hidden {}, MLP {}, heads {} (key/value {}), vocabulary {}",
-                            c.layers, c.hidden_size, c.intermediate_size, c.heads, c.kv_heads, c.vocab_size));
+  line("architecture",
+       fmt::format("LLaMA, {} layers, hidden {}, MLP {}, heads {} (key/value {}), vocabulary {}", c.layers,
+                   c.hidden_size, c.intermediate_size, c.heads, c.kv_heads, c.vocab_size));
   line("parameters", grouped(c.parameters()));
 }
 
@@ -183,15 +199,11 @@ void metrics_lines(const std::string& path) {
   std::int64_t number = 0;
   for (std::string text; std::getline(in, text);) {
     ++number;
-    // A run that was killed may leave half a line at the end.
-    if (in.eof() && !text.ends_with('}')) break;
-    JsonValue event = parse_json(text, fmt::format("{}, line {}", path, number));
-    const JsonValue* kind = event.kind == JsonValue::Kind::Object ? event.find("event") : nullptr;
-    if (kind == nullptr || kind->kind != JsonValue::Kind::Text)
-      input_error("{}: line {} has no text \"event\", so this is no metrics file or it is damaged", path,
-                  number);
-    ++counts[kind->text];
-    last[kind->text] = std::move(event);
+    if (in.eof()) break;  // no newline at its end: a run was killed while it wrote this line
+    JsonValue event = event_of(path, number, text);
+    const std::string kind = event.find("event")->text;
+    ++counts[kind];
+    last[kind] = std::move(event);
   }
   std::string summary;
   for (const auto& [kind, count] : counts)

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "compact/io/checkpoint.h"
 #include "compact/io/json.h"
 
 namespace compact::inspect {
@@ -28,9 +29,11 @@ void json_file(const std::string& path);
 void metrics(const std::string& path);
 void text_file(const std::string& path);
 
+/// The step and the files of a checkpoint.
+void manifest_lines(const CheckpointManifest& manifest);
 /// Lines about config.json of a model folder.
 void model_lines(const std::filesystem::path& folder);
-/// The members of a JSON object, one a line, inner objects as key=value.
+/// The members of a JSON object, one a line, inner objects as {key=value ...}.
 void json_lines(const JsonValue& object);
 /// Lines about the events of metrics.jsonl: how many, and the last of each kind.
 void metrics_lines(const std::string& path);

@@ -55,6 +55,7 @@ int run(int count, char** words) {
   add_tokenize_command(app);
   add_tokenizer_train_command(app);
   add_eval_command(app);
+  add_bench_command(app);
   add_generate_command(app);
   add_export_command(app);
   add_inspect_command(app);

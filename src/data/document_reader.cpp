@@ -67,7 +67,7 @@ bool LineReader::next(Part& part) {
     if (newline == std::string::npos) {
       scanned_ = buffer_.size();
       if (at_end_) {
-        if (begin_ == buffer_.size()) return false;
+        if (begin_ == buffer_.size() && line_begins_) return false;  // else the line's last part is still due
         end = after = buffer_.size();
       } else if (buffer_.size() - begin_ >= kBlock) {
         // A carriage return stays back until it is known whether a newline follows it.

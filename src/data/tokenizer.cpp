@@ -11,7 +11,7 @@
 namespace compact {
 namespace {
 
-constexpr std::size_t kSpan = 16 << 10;
+constexpr std::size_t kSpan = 4 << 10;
 // SentencePiece takes some 500 bytes of memory for a byte of text, so a text that offers no place to cut is
 // cut anyway; of a model that offers none at all, only where a document would be cut too.
 constexpr std::size_t kLongestSpan = 64 << 10, kLongestUncut = 1 << 20;

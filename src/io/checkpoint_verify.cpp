@@ -30,8 +30,11 @@ const JsonValue& member(const JsonValue& object, const char* key) {
 }
 
 CheckpointManifest::File read_entry(const std::string& name, const JsonValue& entry) {
-  // Names come from a file: they must not lead out of the folder.
-  if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos)
+  // Names come from a file: they must not lead out of the folder, nor write to the terminal what they like.
+  const bool plain = std::none_of(name.begin(), name.end(), [](char c) {
+    return c == '/' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+  });
+  if (!plain || name.empty() || name == "." || name == "..")
     input_error("{}: a file has a name that is no plain file name", entry.where());
   const std::string& hash = json_text(member(entry, "xxh3"), "xxh3");
   if (!is_hash(hash)) input_error("{}: the hash of {} is not 16 hexadecimal digits", entry.where(), name);

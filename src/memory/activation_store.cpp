@@ -38,7 +38,7 @@ BlockPolicies nothing_kept() { return BlockPolicies{}; }
 Tensor take(Arena& arena, Policy policy, std::string_view name, Shape shape, DType dtype) {
   if (policy == Policy::Absent) return {};
   if (policy == Policy::Keep) return arena.saved(name, shape, dtype);
-  return arena.scratch(name, shape, dtype);
+  return arena.scratch(name, shape, dtype, Category::Activations);
 }
 
 }  // namespace compact

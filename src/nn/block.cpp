@@ -203,18 +203,18 @@ void Block::mlp_backward(Context& context, const Pass& pass, BlockTensors& t, co
   const std::int64_t N = pass.tokens();
   const DType act = types_.activation;
   const auto make_normed2 = [&] {
-    t.normed2 = arena.scratch(prefix_ + "normed2", {N, sizes_.C}, act);
+    t.normed2 = take(arena, Policy::Recompute, prefix_ + "normed2", {N, sizes_.C}, act);
     rmsnorm_forward(context, t.residual, norm2_.weight, sizes_.norm_eps, t.normed2, t.rstd2);
   };
   if (t.gate_up.empty()) {
-    t.gate_up = arena.scratch(prefix_ + "gate_up", {N, 2 * sizes_.F}, act);
+    t.gate_up = take(arena, Policy::Recompute, prefix_ + "gate_up", {N, 2 * sizes_.F}, act);
     make_normed2();
     gate_up_.forward(context, t.normed2, t.gate_up);
   }
   {
     ScratchScope product_scope(arena);
     if (t.product.empty() && t.z_down.empty()) {
-      t.product = arena.scratch(prefix_ + "product", {N, sizes_.F}, act);
+      t.product = take(arena, Policy::Recompute, prefix_ + "product", {N, sizes_.F}, act);
       swiglu_forward(context, t.gate_up, t.product, {});
     }
     weight_gradient(context, pass, down_, dx, t.product, t.z_down, "z_down");
@@ -253,7 +253,7 @@ void Block::attention_backward_half(Context& context, const Pass& pass, const Te
   {
     ScratchScope normed_scope(arena);
     if (t.normed1.empty() && t.z_qkv.empty()) {
-      t.normed1 = arena.scratch(prefix_ + "normed1", {N, sizes_.C}, act);
+      t.normed1 = take(arena, Policy::Recompute, prefix_ + "normed1", {N, sizes_.C}, act);
       rmsnorm_forward(context, t.x, norm1_.weight, sizes_.norm_eps, t.normed1, t.rstd1);
     }
     weight_gradient(context, pass, qkv_, dqkv, t.normed1, t.z_qkv, "z_qkv");

@@ -13,8 +13,9 @@ Schedule::Schedule(const ScheduleSettings& settings) : settings_(settings) {
   require(s.name == "cosine" || s.name == "linear" || s.name == "wsd" || s.name == "constant", "schedule",
           "name");
   require(s.warmup_steps >= 0 && s.warmup_steps <= s.steps, "schedule", "warm-up longer than the run");
-  require(s.decay_steps >= 0, "schedule", "negative decay");
-  descent_from_ = s.name == "wsd" ? std::max(s.warmup_steps, s.steps - s.decay_steps) : s.warmup_steps;
+  descent_from_ = s.name == "wsd" ? s.steps - s.decay_steps : s.warmup_steps;
+  require(descent_from_ >= s.warmup_steps && descent_from_ <= s.steps, "schedule",
+          "decay does not fit the run");
 }
 
 double Schedule::lr(std::int64_t update) const {

@@ -47,27 +47,28 @@ RunPlan plan_run(const RunConfig& run, const ModelConfig& model) {
   const std::int64_t sequences = run.batch.tokens_per_step / run.data.sequence_length;
   plan.micro_batches = (sequences + B - 1) / B;
 
-  // One micro-batch and two give the operations of a micro-batch and of an update; two also cover the kernels
-  // that add to gradients. More of them would only repeat the same calls.
+  const auto take_memory = [&] {
+    const Ledger& ledger = arena.ledger();
+    plan.peak = ledger.peak();
+    plan.at_peak = ledger.at_peak();
+    plan.live = ledger.live_at_peak();
+  };
+  // One micro-batch and two give the operations of a micro-batch and of an update; two also cover the kernels that
+  // add to gradients, where the run has them. More micro-batches would only repeat the same calls.
   StepBatch batch;
   batch.targets = 1;
   batch.sequences = B;
-  engine.step(*communicator, batch, 0, 0.0);
-  const FlopCount one = engine.context().flops;
-  if (plan.micro_batches > 1) {
-    batch.sequences = 2 * B;
-    engine.step(*communicator, batch, 0, 0.0);
-    plan.micro_batch = minus(minus(engine.context().flops, one), one);
-    plan.update = minus(one, plan.micro_batch);
-  } else {
-    plan.micro_batch = one;
-  }
   if (!run.data.val.empty()) engine.evaluate({}, {}, 0);
+  const FlopCount before = engine.context().flops;
+  engine.step(*communicator, batch, 0, 0.0);
+  const FlopCount one = minus(engine.context().flops, before);
+  if (plan.micro_batches == 1) take_memory();
+  batch.sequences = 2 * B;
+  engine.step(*communicator, batch, 0, 0.0);
+  plan.micro_batch = minus(minus(minus(engine.context().flops, before), one), one);
+  plan.update = minus(one, plan.micro_batch);
+  if (plan.micro_batches > 1) take_memory();
 
-  const Ledger& ledger = arena.ledger();
-  plan.peak = ledger.peak();
-  plan.at_peak = ledger.at_peak();
-  plan.live = ledger.live_at_peak();
   plan.parameters = model.parameters();
   for (const Parameter& p : engine.model().parameters()) plan.gradient_elements += p.gradient.elements();
   return plan;

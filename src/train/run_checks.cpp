@@ -104,13 +104,6 @@ void check_run_config(const RunConfig& config, const std::string& name) {
 }
 
 void check_against_model(const RunConfig& config, const ModelConfig& model, const std::string& run_file) {
-  if (model.max_positions > 0 && config.data.sequence_length > model.max_positions) {
-    input_error(
-        "{}: data.sequence_length is {}, but the model has {} positions (max_position_embeddings); shorten "
-        "the "
-        "sequences or raise it in the model file",
-        run_file, config.data.sequence_length, model.max_positions);
-  }
   if (config.optimizer.name != "compact") return;
   for (const std::string& layer : config.compact.layers) {
     const std::int64_t width = layer == "down" ? model.intermediate_size : model.hidden_size;

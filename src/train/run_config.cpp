@@ -121,7 +121,7 @@ std::int64_t Period::steps(std::int64_t total_steps, std::int64_t tokens_per_ste
   double exact = value;
   if (unit == Unit::Tokens) exact = value / static_cast<double>(tokens_per_step);
   if (unit == Unit::Percent) exact = static_cast<double>(total_steps) * value / 100;
-  // 0.29 % of 10,000 is 29, although the nearest double of 0.29 is a little less.
+  // 32.3 % of 1,000 is 323, although doubles make it a little less.
   constexpr double kSlack = 1e-9;
   const double whole = std::round(exact);
   if (std::abs(exact - whole) <= kSlack * std::max(1.0, whole)) return static_cast<std::int64_t>(whole);

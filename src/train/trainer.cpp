@@ -29,7 +29,24 @@ using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
 ModelConfig model_of(const RunConfig& run) {
-  return load_model_config(run.init_from.empty() ? run.model : run.init_from + "/config.json");
+  ModelConfig model = load_model_config(run.init_from.empty() ? run.model : run.init_from + "/config.json");
+  // RoPE has no table of positions to run out of: longer sequences only raise what the checkpoint's config says.
+  if (model.max_positions > 0) model.max_positions = std::max(model.max_positions, run.data.sequence_length);
+  return model;
+}
+
+void check_computable(const RunConfig& run, const std::string& run_file) {
+  if (run.device != "cpu")
+    input_error("{}: device \"{}\": this build of compact has no CUDA backend; use \"cpu\"", run_file,
+                run.device);
+  if (run.precision != "fp32")
+    input_error("{}: precision \"{}\" can be planned (`compact plan`) but not yet trained; use \"fp32\"",
+                run_file, run.precision);
+  for (const auto& [key, value] : {std::pair{"state_dtype", run.optimizer.state_dtype},
+                                   std::pair{"gradient_dtype", run.optimizer.gradient_dtype}})
+    if (value != "fp32")
+      input_error("{}: optimizer.{} \"{}\" can be planned (`compact plan`) but not yet trained; use \"fp32\"",
+                  run_file, key, value);
 }
 
 namespace {
@@ -47,20 +64,6 @@ Json bytes_json(const CategoryBytes& bytes) {
   }
   j["total"] = total;
   return j;
-}
-
-void check_supported(const RunConfig& run, const std::string& run_file) {
-  if (run.device != "cpu")
-    input_error("{}: device \"{}\": this build of compact has no CUDA backend; use \"cpu\"", run_file,
-                run.device);
-  if (run.precision != "fp32")
-    input_error("{}: precision \"{}\" can be planned (`compact plan`) but not yet trained; use \"fp32\"",
-                run_file, run.precision);
-  for (const auto& [key, value] : {std::pair{"state_dtype", run.optimizer.state_dtype},
-                                   std::pair{"gradient_dtype", run.optimizer.gradient_dtype}})
-    if (value != "fp32")
-      input_error("{}: optimizer.{} \"{}\" can be planned (`compact plan`) but not yet trained; use \"fp32\"",
-                  run_file, key, value);
 }
 
 void check_different_data(const Dataset& train, const Dataset& val) {
@@ -265,6 +268,7 @@ void Run::execute() {
     const StepResult result = engine_.step(*communicator_, batch, state_.step, lr);
     ++state_.step;
     ++steps_here_;
+    state_.exponent = engine_.exponent();
     state_.sample += sequences;
     state_.tokens += batch.targets;
     report_step(result, lr, seconds_since(step_start));
@@ -315,7 +319,7 @@ void train(const TrainRequest& request) {
   const RunConfig& run = request.run;
   const ModelConfig model = model_of(run);
   check_against_model(run, model, request.run_file);
-  check_supported(run, request.run_file);
+  check_computable(run, request.run_file);
   const int threads = use_threads(run.threads, 1);
 
   Dataset train_data = open_dataset(run.data.train, "data.train", model.vocab_size);

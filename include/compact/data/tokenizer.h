@@ -25,10 +25,12 @@ class Tokenizer {
   /// The text of `ids`, always valid UTF-8. Ids outside the vocabulary are an InputError.
   std::string decode(const std::vector<std::int32_t>& ids) const;
 
-  /// `text` cut into spans of about 16 KiB whose ids, appended in turn, are exactly those of the whole: cuts
-  /// are made in front of a space or newline, and only where no piece of this model can reach across. A
-  /// stretch of 64 KiB without such a place (noise, mostly) is cut at a newline, a space or between two
-  /// characters, which may cost a token there; a model that offers no place at all gets up to 1 MiB at once.
+  /// `text` cut into spans of about 4 KiB whose ids, appended in turn, are those of the whole: cuts are made
+  /// in front of a space or newline, and only where no piece of this model can reach across. (SentencePiece
+  /// itself adds up scores in single precision, which goes wrong at some words of a text of more than some 10
+  /// KB; spans do not.) A stretch of 64 KiB without such a place (noise, mostly) is cut at a newline, a space
+  /// or between two characters, which may cost a token there, as may a cut next to U+2581, SentencePiece's
+  /// own mark for a space; a model that offers no place at all gets up to 1 MiB at once.
   std::vector<std::string_view> split(std::string_view text) const;
   /// The last such place in `text` (above 0), or 0 where there is none.
   std::size_t last_cut(std::string_view text) const;

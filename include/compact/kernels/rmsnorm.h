@@ -13,7 +13,7 @@ void residual_rmsnorm_forward(Context& context, const Tensor& x, const Tensor& d
                               const Tensor& sum, const Tensor& y, const Tensor& rstd);
 
 /// dx [N, C] += the gradient of rmsnorm at x for dy [N, C] (dx arrives holding the gradient of the residual path);
-/// dw [C] (F32) += the gradient of the weight. The order of summation does not depend on the number of threads.
+/// dw [C] += the gradient of the weight. The order of summation does not depend on the number of threads.
 void rmsnorm_backward(Context& context, const Tensor& dy, const Tensor& x, const Tensor& w, const Tensor& rstd,
                       const Tensor& dx, const Tensor& dw);
 

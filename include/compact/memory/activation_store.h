@@ -45,7 +45,7 @@ BlockPolicies block_policies(Preset preset, CompressedInputs compressed);
 BlockPolicies nothing_kept();
 
 /// Gives each tensor its place: kept ones on the saved stack, all others in scratch, where they live until the end
-/// of the enclosing ScratchScope. An absent tensor is empty.
+/// of the enclosing ScratchScope. Both count as activations. An absent tensor is empty.
 Tensor take(Arena& arena, Policy policy, std::string_view name, Shape shape, DType dtype);
 
 }  // namespace compact

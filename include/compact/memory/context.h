@@ -1,5 +1,7 @@
 #pragma once
+#include <compare>
 #include <cstdint>
+#include <vector>
 
 #include "compact/core/device.h"
 #include "compact/memory/arena.h"
@@ -12,6 +14,14 @@ struct FlopCount {
   std::int64_t attention = 0;  ///< the products inside attention, visible positions only
 };
 
+/// One matrix product as it was asked for, for measuring it alone. Strides are in elements.
+struct GemmCall {
+  std::int64_t M = 0, K = 0, N = 0;
+  std::int64_t lda = 0, ldb = 0, ldc = 0;
+  bool transpose_a = false, transpose_b = false, accumulate = false;
+  auto operator<=>(const GemmCall&) const = default;
+};
+
 /// What every op needs to know about where it runs. One per device and rank; not shared between threads.
 struct Context {
   explicit Context(Arena& arena_) : arena(arena_) {}
@@ -20,6 +30,7 @@ struct Context {
 
   Arena& arena;
   FlopCount flops;
+  std::vector<GemmCall>* gemm_calls = nullptr;  ///< where given, every product is noted here
 };
 
 }  // namespace compact

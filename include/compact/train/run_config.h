@@ -104,8 +104,8 @@ RunConfig parse_run_config(std::string_view json_text, const std::string& name);
 /// struct.
 std::string resolved_json(const RunConfig& config);
 
-/// Checks what needs the model: ranks against the widths of the compressed layers, the sequence length
-/// against the model's positions. `run_file` is used in messages. Throws InputError.
+/// Checks what needs the model: ranks against the widths of the compressed layers. `run_file` is used in
+/// messages. Throws InputError.
 void check_against_model(const RunConfig& config, const ModelConfig& model, const std::string& run_file);
 
 /// Keys that differ from their default but change nothing in this run ("compact.rank" with optimizer.name

@@ -88,16 +88,5 @@ TEST(RunChecks, RankFitsTheModel) {
   check_against_model(full_rank, small_model(), "run.json");
 }
 
-TEST(RunChecks, SequencesFitTheModel) {
-  ModelConfig model = small_model();
-  const RunConfig run = parse_run_config(kSmallRun, "run.json");
-  check_against_model(run, model, "run.json");
-  model.max_positions = 16;
-  check_against_model(run, model, "run.json");
-  model.max_positions = 15;
-  expect_words(input_error_of([&] { check_against_model(run, model, "run.json"); }),
-               {"run.json", "data.sequence_length is 16", "15"});
-}
-
 }  // namespace
 }  // namespace compact

@@ -182,7 +182,8 @@ TEST(RunConfig, PeriodsInSteps) {
   };
   EXPECT_EQ(steps(10, Period::Unit::Percent, 1005), 100);
   EXPECT_EQ(steps(10, Period::Unit::Percent, 9), 0);
-  EXPECT_EQ(steps(0.29, Period::Unit::Percent, 10000), 29);
+  EXPECT_EQ(steps(32.3, Period::Unit::Percent, 1000), 323);  // 322.99999999999994 in doubles
+  EXPECT_EQ(steps(0.57, Period::Unit::Percent, 10000), 57);
   EXPECT_EQ(steps(100, Period::Unit::Percent, 7), 7);
   EXPECT_EQ(steps(2999, Period::Unit::Tokens, 7), 2);
   EXPECT_EQ(steps(3000, Period::Unit::Tokens, 7), 3);

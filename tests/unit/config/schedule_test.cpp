@@ -61,6 +61,13 @@ TEST(Schedule, WarmUpStableDecay) {
   EXPECT_EQ(s.lr(21), 0);
 }
 
+TEST(Schedule, RefusesWhatDoesNotFit) {
+  EXPECT_THROW(Schedule({.name = "cosin", .peak = 1, .steps = 4}), std::logic_error);
+  EXPECT_THROW(Schedule({.name = "cosine", .peak = 1, .steps = 4, .warmup_steps = 5}), std::logic_error);
+  EXPECT_THROW(Schedule({.name = "wsd", .peak = 1, .steps = 4, .warmup_steps = 2, .decay_steps = 3}),
+               std::logic_error);
+}
+
 TEST(Schedule, Constant) {
   const Schedule s({.name = "constant", .peak = 2, .steps = 10, .warmup_steps = 2, .final_fraction = 0.1});
   EXPECT_EQ(s.lr(1), 1);

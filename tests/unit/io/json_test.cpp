@@ -70,6 +70,8 @@ TEST(Json, SaysWhatIsWrongAndWhere) {
   expect_mistake("{\n \"a\": 1, }", "x.json line 2, column 10: trailing comma before '}'");
   expect_mistake("[1,2,]", "column 6: trailing comma before ']'");
   expect_mistake("[1,,2]", "column 4: found \",\", but expected a value");
+  expect_mistake("[,1]", "column 2: found \",\"");
+  expect_mistake("{,}", "column 2: found \",\", but expected a key in double quotes");
   expect_mistake("{'a': 1}", "line 1, column 2: single quotes");
   expect_mistake("{\n// text\n\"a\": 1}", "line 2, column 1: comments");
   expect_mistake("{\"a\": 1} # text", "comments");
