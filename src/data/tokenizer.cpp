@@ -133,8 +133,8 @@ std::vector<std::string_view> Tokenizer::split(std::string_view text) const {
 
 std::size_t Tokenizer::last_cut(std::string_view text) const {
   for (std::size_t i = text.size() < 2 ? 0 : text.size() - 2; i > 0; --i) {
-    // A single space: pieces of several spaces may exist.
-    if (text[i] == ' ' && model_->cut_at_space && text[i - 1] != ' ' && text[i + 1] != ' ') return i;
+    // In front of a run of spaces, never inside: there are pieces of several spaces.
+    if (text[i] == ' ' && model_->cut_at_space && text[i - 1] != ' ') return i;
     if (text[i] == '\n' && model_->cut_at_newline) return i;
   }
   return 0;

@@ -114,8 +114,7 @@ void check_widths(const JsonValue& root, const ModelConfig& c) {
   if (c.head_width() % 2 != 0) {
     input_error(
         "{}: each head is {} wide (hidden_size {} / num_attention_heads {}), but rotary embeddings need an "
-        "even "
-        "head width",
+        "even head width",
         where, c.head_width(), c.hidden_size, c.heads);
   }
   if (c.heads % c.kv_heads != 0) {

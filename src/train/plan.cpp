@@ -165,6 +165,9 @@ std::string plan_json(const RunConfig& run, const ModelConfig& model, const RunP
     return j;
   };
   nlohmann::ordered_json j;
+  j["settings"] = {{"micro_batch", run.batch.micro_batch},
+                   {"preset", run.memory.preset},
+                   {"logits_chunk_bytes", run.memory.logits_chunk_bytes}};
   j["parameters"] = plan.parameters;
   j["gradient_elements"] = plan.gradient_elements;
   j["peak_bytes"] = plan.peak;

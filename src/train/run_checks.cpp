@@ -34,13 +34,18 @@ void check_batch(const RunConfig& c, const std::string& name) {
         name, tokens, length, below, (sequences + 1) * length);
   }
   if (sequences % micro != 0) {
-    std::int64_t below = std::min(micro, sequences), above = micro;
-    while (sequences % below != 0) --below;
-    while (above < sequences && sequences % above != 0) ++above;
-    const std::string or_above = above <= sequences ? fmt::format(" or {}", above) : "";
+    std::int64_t below = 1, above = sequences;  // the divisors next to what was asked for
+    for (std::int64_t d = 1; d * d <= sequences; ++d) {
+      if (sequences % d != 0) continue;
+      for (const std::int64_t divisor : {d, sequences / d}) {
+        if (divisor < micro) below = std::max(below, divisor);
+        if (divisor > micro) above = std::min(above, divisor);
+      }
+    }
+    const std::string or_above = above > micro ? fmt::format(" or {}", above) : "";
     input_error(
-        "{}: batch.micro_batch is {}, but must divide the {} sequences of a step (batch.tokens_per_step {} / "
-        "data.sequence_length {}); {}{} would do",
+        "{}: batch.micro_batch is {}, but must divide the {} sequences of a step (batch.tokens_per_step {} "
+        "/ data.sequence_length {}); {}{} would do",
         name, micro, sequences, tokens, length, below, or_above);
   }
 }
@@ -61,8 +66,8 @@ void check_schedule(const RunConfig& c, const std::string& name) {
   const std::int64_t decay = c.schedule.decay.steps(steps, c.batch.tokens_per_step);
   if (decay > steps - warmup) {
     input_error(
-        "{}: schedule.warmup ({} steps) and schedule.decay ({} steps) are together longer than the run of {} "
-        "(train.steps); shorten one of them",
+        "{}: schedule.warmup ({} steps) and schedule.decay ({} steps) are together longer than the run of "
+        "{} (train.steps); shorten one of them",
         name, warmup, decay, steps);
   }
 }
@@ -72,8 +77,7 @@ void check_every(const RunConfig& c, const std::string& name, std::string_view k
   if (every.value > 0 && every.steps(c.train.steps, c.batch.tokens_per_step) == 0) {
     input_error(
         "{}: {} is {}, which is less than one step of this run ({} steps of {} tokens); write 1, or 0 for "
-        "the last "
-        "step only",
+        "the last step only",
         name, key, as_written(c, key), c.train.steps, c.batch.tokens_per_step);
   }
 }
@@ -86,8 +90,7 @@ void check_compact(const RunConfig& c, const std::string& name) {
   if (c.optimizer.name == "compact" && c.optimizer.block_scale != 1) {
     input_error(
         "{}: optimizer.block_scale is {}, but only adamw uses it; with optimizer.name compact set "
-        "compact.alpha "
-        "and leave it out",
+        "compact.alpha and leave it out",
         name, c.optimizer.block_scale);
   }
 }
@@ -111,8 +114,7 @@ void check_against_model(const RunConfig& config, const ModelConfig& model, cons
     if (rank > static_cast<double>(width)) {
       input_error(
           "{}: compact.rank is {}, but the input of {} is only {} wide; lower the rank, or give a fraction "
-          "of at "
-          "most 1",
+          "of at most 1",
           run_file, rank, layer, width);
     }
     // Rounded half to even, as the layers do it.

@@ -320,6 +320,9 @@ void train(const TrainRequest& request) {
   const ModelConfig model = model_of(run);
   check_against_model(run, model, request.run_file);
   check_computable(run, request.run_file);
+  for (const std::string& key : unused_settings(run))
+    fmt::print(stderr, "compact: warning: {}: {} changes nothing with optimizer.name \"{}\"\n", request.run_file, key,
+               run.optimizer.name);
   const int threads = use_threads(run.threads, 1);
 
   Dataset train_data = open_dataset(run.data.train, "data.train", model.vocab_size);

@@ -135,7 +135,10 @@ TEST_F(DataFuzz, Tokenizers) {
       std::vector<std::int32_t> ids;
       t.encode("One day a girl found \xE2\x82\xAC 12 </s>\n", ids);
       for (const std::int32_t id : ids) ASSERT_TRUE(id >= 0 && id < t.vocab_size());
-      t.decode(ids);
+      // A changed byte may have made a piece of the model invalid; the text that comes out never is.
+      for (std::int32_t id = 0; id < t.vocab_size(); ++id) ids.push_back(id);
+      Utf8Checker checker;
+      ASSERT_TRUE(checker.accept(t.decode(ids)) && checker.complete());
     });
   }
   expect_both();

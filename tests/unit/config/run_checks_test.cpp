@@ -37,6 +37,10 @@ TEST(RunChecks, BatchFits) {
   expect_words(refused("\"micro_batch\": 4", "\"micro_batch\": 9"),
                {"batch.micro_batch is 9", "; 8 would do"});
   expect_words(refused("\"micro_batch\": 4", "\"micro_batch\": 1048576"), {"; 8 would do"});
+  // Of a large prime number of sequences too, the divisors are found at once.
+  const std::string prime =
+      replaced(replaced(kSmallRun, "128", "7999999957"), "\"sequence_length\": 16", "\"sequence_length\": 1");
+  expect_words(input_error_of([&] { parse_run_config(prime, "run.json"); }), {"is 4", "1 or 7999999957"});
 }
 
 TEST(RunChecks, ScheduleFitsTheRun) {

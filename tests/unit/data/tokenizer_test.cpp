@@ -129,6 +129,18 @@ TEST_P(Cuts, RandomTextsGiveTheSameIdsCutOrWhole) {
   EXPECT_GT(cuts, 1000);
 }
 
+TEST_P(Cuts, SpacesAndNewlinesArePlacesToCut) {
+  if (model().empty()) GTEST_SKIP() << GetParam() << " is not there";
+  const Tokenizer t(model());
+  EXPECT_EQ(t.last_cut("one two three"), 7u);
+  EXPECT_EQ(t.last_cut("one two   three"), 7u);
+  // Where newlines are unknown, a run of them is one unknown token.
+  EXPECT_EQ(t.last_cut("one two\nthree"), model().find("spm_") == std::string::npos ? 7u : 3u);
+  EXPECT_EQ(t.last_cut("onetwothree"), 0u);
+  EXPECT_EQ(t.last_cut(" "), 0u);
+  EXPECT_EQ(t.last_cut(""), 0u);
+}
+
 TEST_P(Cuts, ALongTextGivesTheSameIdsHoweverItIsCut) {
   if (model().empty()) GTEST_SKIP() << GetParam() << " is not there";
   const Tokenizer t(model());

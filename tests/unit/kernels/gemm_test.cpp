@@ -53,6 +53,25 @@ TEST(Gemm, EqualsPlainLoopsForAllForms) {
         check_product(s[0], s[1], s[2], form & 1, form & 2, form & 4, padding);
 }
 
+TEST(Gemm, ProductsThatDifferInOneStrideDoNotShareAPrimitive) {
+  Bench bench;
+  const Tensor a = bench.random({9, 20}, 1), b = bench.random({20, 11}, 2);
+  for (std::int64_t padding : {0, 1, 2}) {
+    const Tensor wide_a = bench.strided({9, 20}, padding), wide_b = bench.strided({20, 11}, padding),
+                 wide_c = bench.strided({9, 11}, padding), c = bench.make({9, 11});
+    set_values(wide_a, values(a));
+    set_values(wide_b, values(b));
+    const std::vector<double> want = plain_product(a, false, b, false, c, false);
+    gemm(bench.context, wide_a, Transpose::No, b, Transpose::No, c, false);
+    expect_close(c, want, 1e-5, 1e-5);
+    gemm(bench.context, a, Transpose::No, wide_b, Transpose::No, c, false);
+    expect_close(c, want, 1e-5, 1e-5);
+    gemm(bench.context, a, Transpose::No, b, Transpose::No, wide_c, false);
+    expect_close(wide_c, want, 1e-5, 1e-5);
+    expect_padding_untouched(wide_c, padding);
+  }
+}
+
 TEST(Gemm, TakesEmptyDimensions) {
   Bench bench;
   const Tensor c = bench.random({3, 4}, 1);
