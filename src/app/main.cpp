@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <iostream>
 #include <new>
@@ -77,6 +78,8 @@ int run(int count, char** words) {
 
 int main(int count, char** words) {
   using namespace compact;
+  // A file that grows beyond the limit is a failed write with a reason, not a death.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return run(count, words);
   } catch (const InputError& error) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <set>
 
 #include "compact/core/error.h"
 #include "compact/data/token_shard.h"

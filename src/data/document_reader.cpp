@@ -1,7 +1,6 @@
 #include "src/data/document_reader.h"
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 
 #include "compact/core/error.h"

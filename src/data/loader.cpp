@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <exception>

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <limits>
 
 #include "compact/core/error.h"
 #include "src/data/shard_format.h"

@@ -53,7 +53,7 @@ TEST_P(ModelGradient, FiniteDifferences) {
       for (std::size_t i = 0; i < at.size(); ++i)
         direction[i] = static_cast<float>(static_cast<double>(g[i]) / size +
                                           static_cast<double>(normal(generator)) / std::sqrt(static_cast<double>(at.size())));
-      const float h = 0.02f;
+      const float h = 0.005f;
       const auto shifted = [&](float by) {
         for (std::size_t i = 0; i < at.size(); ++i) t.data.f32()[i] = at[i] + by * direction[i];
         return loss_of(e, batch);
