@@ -31,8 +31,7 @@ void embedding_backward(Context& context, const Tensor& ids, const Tensor& dout,
   const std::int64_t N = ids.elements(), C = dtable.cols();
   require(ids.dtype == DType::I32 && ids.contiguous(), "embedding_backward",
           "ids must be I32 and contiguous");
-  require(is_float(dout) && is_float(dtable), "embedding_backward",
-          "dout and dtable must be F32 or BF16");
+  require(is_float(dout) && is_float(dtable), "embedding_backward", "dout and dtable must be F32 or BF16");
   require(is_matrix(dout, N, C), "embedding_backward", "dout must be [N, C]");
   require_computable(context, "embedding_backward", {dout, dtable});
   if (context.planning()) return;

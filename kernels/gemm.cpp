@@ -116,7 +116,8 @@ void gemm(Context& context, const Tensor& a, Transpose transpose_a, const Tensor
   require((tb ? leading(b) : b.cols()) == N, "gemm", "columns of op(b) and of c differ");
   require_computable(context, "gemm", {a, b, c});
   context.flops.gemm += 2 * M * N * K;
-  if (context.gemm_calls != nullptr) context.gemm_calls->push_back({M, K, N, a.ld, b.ld, c.ld, ta, tb, accumulate});
+  if (context.gemm_calls != nullptr)
+    context.gemm_calls->push_back({M, K, N, a.ld, b.ld, c.ld, ta, tb, accumulate});
   if (M == 0 || N == 0) return;
   if (K == 0) {
     // The empty sum. All bits zero is 0 in every type.

@@ -125,7 +125,7 @@ std::string cache_folder() {
 
 }  // namespace
 
-double gemm_peak() {
+double gemm_peak(double seen) {
   const std::string key = cpu_name() + ", fp32, threads " + std::to_string(omp_get_max_threads());
   const std::string folder = cache_folder(), path = folder + "/gemm_peak.json";
   nlohmann::json known = nlohmann::json::object();
@@ -136,7 +136,7 @@ double gemm_peak() {
     if (known.contains(key) && known[key].is_number() && known[key].get<double>() > 0)
       return known[key].get<double>();
   }
-  const double peak = measure_gemm_peak();
+  const double peak = std::max(seen, measure_gemm_peak());
   known[key] = peak;
   if (!folder.empty()) {
     try {

@@ -21,8 +21,9 @@ void require_available(std::int64_t bytes, const std::string& table);
 
 /// The machine's fp32 GEMM speed with the present number of threads, in operations a second: the best of several
 /// products of 1536³, measured once (about a tenth of a second) and cached in $XDG_CACHE_HOME/compact (or
-/// ~/.cache/compact) by CPU and threads.
-double gemm_peak();
+/// ~/.cache/compact) by CPU and threads. A cached speed below `seen`, which the caller has measured, came from a busy
+/// moment: it is measured again, and the result is never below `seen`.
+double gemm_peak(double seen);
 
 /// Name of the CPU, e.g. "Intel(R) Xeon(R) Processor".
 std::string cpu_name();
