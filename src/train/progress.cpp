@@ -1,14 +1,12 @@
 #include "compact/train/progress.h"
 
-#include <fcntl.h>
-#include <fmt/chrono.h>
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/spdlog.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 
 #include "compact/core/error.h"
 
@@ -16,14 +14,18 @@ namespace compact {
 
 Progress::Progress(const std::string& log_path) : terminal_(isatty(STDOUT_FILENO) == 1) {
   if (log_path.empty()) return;
-  log_fd_ = open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (log_fd_ < 0) run_error("{}: cannot be opened for writing: {}", log_path, std::strerror(errno));
+  try {
+    log_ = std::make_unique<spdlog::logger>("run", std::make_shared<spdlog::sinks::basic_file_sink_mt>(log_path));
+  } catch (const spdlog::spdlog_ex& error) {
+    run_error("{}: cannot be opened for writing: {}", log_path, error.what());
+  }
+  log_->set_pattern("%Y-%m-%d %H:%M:%S %v");
+  log_->flush_on(spdlog::level::info);
+  // The log only repeats what the metrics hold: a full disk is reported where it loses something.
+  log_->set_error_handler([](const std::string&) {});
 }
 
-Progress::~Progress() {
-  clear_live_line();
-  if (log_fd_ >= 0) close(log_fd_);
-}
+Progress::~Progress() { clear_live_line(); }
 
 void Progress::clear_live_line() {
   if (live_width_ == 0) return;
@@ -33,11 +35,7 @@ void Progress::clear_live_line() {
 }
 
 void Progress::log(const std::string& line) {
-  if (log_fd_ < 0) return;
-  const std::string text =
-      fmt::format("{:%Y-%m-%d %H:%M:%S} {}\n", fmt::localtime(std::chrono::system_clock::now()), line);
-  // The log only repeats what the metrics hold: a full disk is reported where it loses something.
-  [[maybe_unused]] const ssize_t written = write(log_fd_, text.data(), text.size());
+  if (log_) log_->info("{}", line);
 }
 
 void Progress::say(const std::string& line) {

@@ -271,9 +271,11 @@ void Run::execute() {
     state_.exponent = engine_.exponent();
     state_.sample += sequences;
     state_.tokens += batch.targets;
-    report_step(result, lr, seconds_since(step_start));
-    const double speed = static_cast<double>(plan_.step_flops()) / seconds_since(step_start);
-    if (!gemm_peak_ || speed > *gemm_peak_) gemm_peak_ = gemm_peak(speed);
+    const double seconds = seconds_since(step_start);
+    const double speed = static_cast<double>(plan_.step_flops()) / seconds;
+    if (gemm_peak_ && speed > *gemm_peak_) gemm_peak_ = gemm_peak(speed);
+    report_step(result, lr, seconds);
+    if (!gemm_peak_) gemm_peak_ = gemm_peak(speed);
 
     // A batch without targets is no failure: only what is not finite counts towards the limit.
     const bool failed = !result.applied && batch.targets > 0;

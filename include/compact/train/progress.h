@@ -1,7 +1,12 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
+
+namespace spdlog {
+class logger;
+}
 
 namespace compact {
 
@@ -29,7 +34,7 @@ class Progress {
   std::size_t live_width_ = 0;
   std::chrono::steady_clock::time_point last_{};
   bool any_ = false;
-  int log_fd_ = -1;
+  std::unique_ptr<spdlog::logger> log_;
 };
 
 /// "2 h 05 min", "3 min 20 s", "12 s"
