@@ -18,8 +18,8 @@ void add_bench_command(CLI::App& app) {
     bool json = false;
   };
   auto args = std::make_shared<Arguments>();
-  CLI::App* command =
-      app.add_subcommand("bench", "Time a run file's step on random tokens beside the sum of its matrix products");
+  CLI::App* command = app.add_subcommand(
+      "bench", "Time a run file's step on random tokens beside the sum of its matrix products");
   command->add_option("run", args->file, "run file (JSON)")->required()->type_name("RUN.json");
   command->add_option("overrides", args->overrides, "settings that replace those of the file")
       ->type_name("key.path=value");

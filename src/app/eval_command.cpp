@@ -36,7 +36,8 @@ void add_eval_command(CLI::App& app) {
   };
   auto args = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("eval", "Loss and perplexity of a checkpoint on token shards");
-  command->add_option("checkpoint", args->checkpoint, "checkpoint, run folder or Hugging Face folder")->required();
+  command->add_option("checkpoint", args->checkpoint, "checkpoint, run folder or Hugging Face folder")
+      ->required();
   command->add_option("--data", args->data, "token shards")->required()->type_name("GLOB");
   command->add_option("--sequence-length", args->sequence_length, "tokens a window; default: as trained")
       ->check(CLI::Range(1, 1 << 20));
@@ -54,10 +55,13 @@ void add_eval_command(CLI::App& app) {
     InferenceModel model(folder, {batch, T, 0, 0});
     const Evaluation e = *evaluate(
         windows, batch, std::nullopt,
-        [&](const auto& inputs, const auto& labels, std::int64_t n) { return model.batch_loss(inputs, labels, n); },
+        [&](const auto& inputs, const auto& labels, std::int64_t n) {
+          return model.batch_loss(inputs, labels, n);
+        },
         [] { return false; });
     if (e.tokens == 0)
-      input_error("{}: no position has a target (all rows are padding), so there is no loss to report", args->data);
+      input_error("{}: no position has a target (all rows are padding), so there is no loss to report",
+                  args->data);
     if (args->json) {
       const nlohmann::ordered_json j = {{"loss", e.loss},
                                         {"perplexity", e.perplexity()},
@@ -66,9 +70,10 @@ void add_eval_command(CLI::App& app) {
                                         {"galore_perplexity", e.galore_perplexity()}};
       fmt::print("{}\n", j.dump());
     } else {
-      fmt::print("{}: loss {:.5f}, perplexity {:.4f} over {} tokens (published divisor, batches of {}: loss {:.5f}, "
-                 "perplexity {:.4f})\n",
-                 folder, e.loss, e.perplexity(), e.tokens, batch, e.galore_loss, e.galore_perplexity());
+      fmt::print(
+          "{}: loss {:.5f}, perplexity {:.4f} over {} tokens (published divisor, batches of {}: loss {:.5f}, "
+          "perplexity {:.4f})\n",
+          folder, e.loss, e.perplexity(), e.tokens, batch, e.galore_loss, e.galore_perplexity());
     }
   });
 }

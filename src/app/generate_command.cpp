@@ -28,8 +28,8 @@ void generate(const std::string& folder, const std::string& tokenizer_path, cons
   const Tokenizer tokenizer(tokenizer_path);
   const ModelConfig config = load_model_config(folder + "/config.json");
   if (tokenizer.vocab_size() > config.vocab_size)
-    input_error("{}: the tokenizer has {} ids, the model in {} has {}", tokenizer_path, tokenizer.vocab_size(), folder,
-                config.vocab_size);
+    input_error("{}: the tokenizer has {} ids, the model in {} has {}", tokenizer_path,
+                tokenizer.vocab_size(), folder, config.vocab_size);
   std::vector<std::int32_t> ids;
   tokenizer.encode(prompt, ids);
   // A model never trained on an empty context begins where documents begin: after the end of another.
@@ -39,11 +39,12 @@ void generate(const std::string& folder, const std::string& tokenizer_path, cons
   std::int64_t most = options.max_tokens;
   if (config.max_positions > 0) {
     if (prompt_tokens >= config.max_positions)
-      input_error("--prompt: the prompt has {} tokens and the model {} positions; give a shorter prompt", prompt_tokens,
-                  config.max_positions);
+      input_error("--prompt: the prompt has {} tokens and the model {} positions; give a shorter prompt",
+                  prompt_tokens, config.max_positions);
     if (prompt_tokens + most > config.max_positions) {
       most = config.max_positions - prompt_tokens;
-      fmt::print(stderr, "compact: the model has {} positions, so {} tokens are generated\n", config.max_positions, most);
+      fmt::print(stderr, "compact: the model has {} positions, so {} tokens are generated\n",
+                 config.max_positions, most);
     }
   }
   InferenceModel model(folder, {0, 0, prompt_tokens + most, prompt_tokens});
@@ -67,7 +68,8 @@ void add_generate_command(CLI::App& app) {
   };
   auto args = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("generate", "Continue a text with a checkpoint");
-  command->add_option("checkpoint", args->checkpoint, "checkpoint, run folder or Hugging Face folder")->required();
+  command->add_option("checkpoint", args->checkpoint, "checkpoint, run folder or Hugging Face folder")
+      ->required();
   command->add_option("--prompt", args->prompt, "text to continue")->required()->type_name("TEXT");
   command->add_option("--max-tokens", args->sampling.max_tokens, "tokens to generate at most")
       ->capture_default_str()
@@ -89,7 +91,8 @@ void add_generate_command(CLI::App& app) {
   command->callback([args] {
     const std::string folder = resolve_checkpoint(args->checkpoint);
     use_threads(args->threads, 1);
-    generate(folder, args->tokenizer.empty() ? tokenizer_of(folder) : args->tokenizer, args->prompt, args->sampling);
+    generate(folder, args->tokenizer.empty() ? tokenizer_of(folder) : args->tokenizer, args->prompt,
+             args->sampling);
   });
 }
 

@@ -16,12 +16,15 @@ void add_plan_command(CLI::App& app) {
     bool json = false;
   };
   auto args = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("plan", "Show the memory and operations a run needs, without running it");
+  CLI::App* command =
+      app.add_subcommand("plan", "Show the memory and operations a run needs, without running it");
   command->add_option("run", args->file, "run file (JSON)")->required()->type_name("RUN.json");
   command->add_option("overrides", args->overrides, "settings that replace those of the file")
       ->type_name("key.path=value");
   command->add_flag("--json", args->json, "print one JSON value");
-  command->add_option("--fit", args->fit, "find the fastest preset, micro-batch and chunk that need at most this")
+  command
+      ->add_option("--fit", args->fit,
+                   "find the fastest preset, micro-batch and chunk that need at most this")
       ->type_name("BYTES");
   command->callback([args] {
     RunConfig run = load_run_config(args->file, args->overrides);
@@ -35,15 +38,17 @@ void add_plan_command(CLI::App& app) {
       const std::int64_t bytes = parse_bytes(args->fit, "--fit");
       std::optional<FittingRun> found = fit_run(run, model, bytes);
       if (!found)
-        run_error("{}: no preset, micro-batch or logits chunk brings this run down to {} ({} bytes)", args->file,
-                  human_bytes(bytes), bytes);
+        run_error("{}: no preset, micro-batch or logits chunk brings this run down to {} ({} bytes)",
+                  args->file, human_bytes(bytes), bytes);
       run = found->run;
       plan = found->plan;
       if (!args->json)
-        fmt::print("fits in {}; lines for the run file:\n  \"batch\": {{\"tokens_per_step\": {}, \"micro_batch\": {}}}\n"
-                   "  \"memory\": {{\"preset\": \"{}\", \"logits_chunk_bytes\": {}}}\n\n",
-                   human_bytes(bytes), run.batch.tokens_per_step, run.batch.micro_batch, run.memory.preset,
-                   run.memory.logits_chunk_bytes);
+        fmt::print(
+            "fits in {}; lines for the run file:\n  \"batch\": {{\"tokens_per_step\": {}, \"micro_batch\": "
+            "{}}}\n"
+            "  \"memory\": {{\"preset\": \"{}\", \"logits_chunk_bytes\": {}}}\n\n",
+            human_bytes(bytes), run.batch.tokens_per_step, run.batch.micro_batch, run.memory.preset,
+            run.memory.logits_chunk_bytes);
     }
     fmt::print("{}{}", args->json ? plan_json(run, model, plan) : plan_text(run, model, plan),
                args->json ? "\n" : "");

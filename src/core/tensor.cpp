@@ -57,7 +57,8 @@ Tensor Tensor::row_range(std::int64_t begin, std::int64_t count) const {
 }
 
 Tensor Tensor::slice(std::int64_t begin, std::int64_t count) const {
-  require(contiguous() && begin >= 0 && count >= 0 && begin + count <= elements(), "Tensor::slice", "out of range");
+  require(contiguous() && begin >= 0 && count >= 0 && begin + count <= elements(), "Tensor::slice",
+          "out of range");
   return Tensor(offset(*this, begin), Shape{count}, dtype);
 }
 

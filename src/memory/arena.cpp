@@ -18,7 +18,8 @@ Arena::Arena(Device device, std::int64_t capacity) : device_(device), capacity_(
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED)
     run_error(
-        "not enough memory: the run needs {} in one piece and the system refuses it ({}). Less is needed with "
+        "not enough memory: the run needs {} in one piece and the system refuses it ({}). Less is needed "
+        "with "
         "memory.preset \"block\", a smaller batch.micro_batch, or optimizer.name \"compact\"; `compact plan` "
         "shows what each takes.",
         human_bytes(capacity_), std::strerror(errno));
@@ -31,12 +32,13 @@ Arena::~Arena() {
   if (base_ != nullptr) munmap(base_, static_cast<std::size_t>(capacity_));
 }
 
-Tensor Arena::take(bool from_top, std::vector<Allocation>& stack, std::string_view name, Shape shape, DType dtype,
-                   Category category) {
+Tensor Arena::take(bool from_top, std::vector<Allocation>& stack, std::string_view name, Shape shape,
+                   DType dtype, Category category) {
   const std::int64_t bytes = (shape.elements() * size_of(dtype) + kAlignment - 1) / kAlignment * kAlignment;
   if (bytes > capacity_ - bottom_ - top_)
     run_error(
-        "out of memory: {} {} {} of category {} needs {}, the arena holds {} and has {} free.\n{}Less is needed "
+        "out of memory: {} {} {} of category {} needs {}, the arena holds {} and has {} free.\n{}Less is "
+        "needed "
         "with memory.preset \"block\", a smaller batch.micro_batch, or a smaller memory.logits_chunk_bytes.",
         name, shape.text(), name_of(dtype), name_of(category), human_bytes(bytes), human_bytes(capacity_),
         human_bytes(capacity_ - bottom_ - top_), memory_table(ledger_.now()));

@@ -28,14 +28,16 @@ Llama::Llama(Context& context, const ModelConfig& config, const LlamaOptions& op
                                            Category::Workspace)),
       embedding_(make_matrix(context, "model.embed_tokens.weight", Role::Embedding, config.vocab_size,
                              config.hidden_size, options.types)) {
-  const BlockSizes sizes{config.hidden_size, config.intermediate_size, config.heads, config.kv_heads,
+  const BlockSizes sizes{config.hidden_size,  config.intermediate_size,
+                         config.heads,        config.kv_heads,
                          config.head_width(), static_cast<float>(config.rms_norm_eps)};
   const CompactOptions* compact = options_.compact ? &*options_.compact : nullptr;
   for (std::int64_t l = 0; l < config.layers; ++l)
     blocks_.emplace_back(context, static_cast<std::uint32_t>(l), sizes, options.types, compact);
   norm_ = make_norm(context, "model.norm.weight", config.hidden_size, options.types);
   if (!config.tie_word_embeddings)
-    head_ = make_matrix(context, "lm_head.weight", Role::Head, config.vocab_size, config.hidden_size, options.types);
+    head_ = make_matrix(context, "lm_head.weight", Role::Head, config.vocab_size, config.hidden_size,
+                        options.types);
   const Parameter& head = head_ ? *head_ : embedding_;
   loss_.emplace(head.weight, head.gradient, options.types.activation, options.logits_chunk_bytes, !head_);
 
@@ -86,8 +88,8 @@ void Llama::forward_backward(Context& context, const Pass& pass, const Tensor& i
     x = blocks_[l].forward(context, pass, policies[l], rope_table_, kept[l], {});
   }
 
-  // Final norm, head and loss; then backward, freeing each block's tensors as it is done. dx [N, C] is the gradient
-  // of the residual stream.
+  // Final norm, head and loss; then backward, freeing each block's tensors as it is done. dx [N, C] is the
+  // gradient of the residual stream.
   ScratchScope scope(arena);
   const Tensor dx = arena.scratch("dx", {N, C}, act);
   {
@@ -135,8 +137,8 @@ std::vector<BlockCache> Llama::make_caches(Context& context, std::int64_t positi
   return caches;
 }
 
-void Llama::decode(Context& context, std::int64_t first, const Tensor& ids, const std::vector<BlockCache>& caches,
-                   const Tensor& logits) {
+void Llama::decode(Context& context, std::int64_t first, const Tensor& ids,
+                   const std::vector<BlockCache>& caches, const Tensor& logits) {
   Arena& arena = context.arena;
   ScratchScope scope(arena);
   const std::int64_t T = ids.elements(), C = config_.hidden_size;
@@ -145,9 +147,10 @@ void Llama::decode(Context& context, std::int64_t first, const Tensor& ids, cons
   const Tensor hidden = arena.scratch("hidden", {1, C}, act);
   const Tensor rstd = arena.scratch("rstd", {1}, DType::F32);
   embedding_forward(context, ids, embedding_.weight, x);
-  for (std::size_t l = 0; l < blocks_.size(); ++l) blocks_[l].decode(context, first, rope_table_, caches[l], x);
-  rmsnorm_forward(context, x.row_range(T - 1, 1), norm_.weight, static_cast<float>(config_.rms_norm_eps), hidden,
-                  rstd);
+  for (std::size_t l = 0; l < blocks_.size(); ++l)
+    blocks_[l].decode(context, first, rope_table_, caches[l], x);
+  rmsnorm_forward(context, x.row_range(T - 1, 1), norm_.weight, static_cast<float>(config_.rms_norm_eps),
+                  hidden, rstd);
   loss_->logits(context, hidden, logits.reshaped({1, config_.vocab_size}));
 }
 

@@ -51,8 +51,8 @@ Block::Block(Context& context, std::uint32_t layer, const BlockSizes& s, const M
       o_(make_linear(context, prefix_, layer, "self_attn.o", s.H * s.D,
                      {{"self_attn.o_proj", Role::O, s.C, kO}}, types, nullptr)),
       gate_up_(make_linear(context, prefix_, layer, "mlp.gate_up", s.C,
-                           {{"mlp.gate_proj", Role::Gate, s.F, kGate}, {"mlp.up_proj", Role::Up, s.F, kUp}}, types,
-                           compact)),
+                           {{"mlp.gate_proj", Role::Gate, s.F, kGate}, {"mlp.up_proj", Role::Up, s.F, kUp}},
+                           types, compact)),
       down_(make_linear(context, prefix_, layer, "mlp.down", s.F, {{"mlp.down_proj", Role::Down, s.C, kDown}},
                         types, compact)) {}
 
@@ -110,8 +110,8 @@ void Block::attention_forward_half(Context& context, const Pass& pass, const Blo
   if (policies.normed1 != Policy::Keep) t.normed1 = {};
   t.attention = take(arena, policies.attention, prefix_ + "attention", {N, q}, act);
   t.lse = take(arena, policies.attention, prefix_ + "lse", {pass.B, sizes_.H, pass.T}, DType::F32);
-  attention_forward(context, attention_shape(pass), heads(t.qkv, 0), heads(t.qkv, 1), heads(t.qkv, 2), t.attention,
-                    t.lse);
+  attention_forward(context, attention_shape(pass), heads(t.qkv, 0), heads(t.qkv, 1), heads(t.qkv, 2),
+                    t.attention, t.lse);
   t.residual = take(arena, policies.residual, prefix_ + "residual", {N, sizes_.C}, act);
   t.rstd2 = take(arena, policies.statistics, prefix_ + "rstd2", {N}, DType::F32);
 }
@@ -129,7 +129,8 @@ void Block::gate_up_forward(Context& context, const Pass& pass, const BlockPolic
     ScratchScope branch_scope(arena);
     const Tensor branch = arena.scratch(prefix_ + "o", {N, sizes_.C}, act);
     o_.forward(context, t.attention, branch);
-    residual_rmsnorm_forward(context, t.x, branch, norm2_.weight, sizes_.norm_eps, t.residual, t.normed2, t.rstd2);
+    residual_rmsnorm_forward(context, t.x, branch, norm2_.weight, sizes_.norm_eps, t.residual, t.normed2,
+                             t.rstd2);
   }
   if (policies.normed2 == Policy::Project) {
     t.z_gate_up = take_z(context, pass, Policy::Keep, gate_up_, "z_gate_up");
@@ -139,8 +140,8 @@ void Block::gate_up_forward(Context& context, const Pass& pass, const BlockPolic
   if (policies.normed2 != Policy::Keep) t.normed2 = {};
 }
 
-Tensor Block::forward(Context& context, const Pass& pass, const BlockPolicies& policies, const Tensor& rope_table,
-                      BlockTensors& t, const Tensor& out) const {
+Tensor Block::forward(Context& context, const Pass& pass, const BlockPolicies& policies,
+                      const Tensor& rope_table, BlockTensors& t, const Tensor& out) const {
   Arena& arena = context.arena;
   ScratchScope scope(arena);
   const std::int64_t N = pass.tokens();
@@ -174,10 +175,11 @@ Tensor Block::forward(Context& context, const Pass& pass, const BlockPolicies& p
   return next;
 }
 
-void Block::backward(Context& context, const Pass& pass, const BlockPolicies& policies, const Tensor& rope_table,
-                     BlockTensors& t, const Tensor& dx) const {
+void Block::backward(Context& context, const Pass& pass, const BlockPolicies& policies,
+                     const Tensor& rope_table, BlockTensors& t, const Tensor& dx) const {
   ScratchScope scope(context.arena);
-  if (policies.residual != Policy::Keep) {  // only the input is left: the block's forward again, up to gate and up
+  if (policies.residual !=
+      Policy::Keep) {  // only the input is left: the block's forward again, up to gate and up
     attention_forward_half(context, pass, policies, rope_table, t);
     gate_up_forward(context, pass, policies, t);
   }
@@ -233,8 +235,8 @@ void Block::mlp_backward(Context& context, const Pass& pass, BlockTensors& t, co
 }
 
 // dx [N, C]: gradient of the post-attention residual in, of the block's input out.
-void Block::attention_backward_half(Context& context, const Pass& pass, const Tensor& rope_table, BlockTensors& t,
-                                    const Tensor& dx) const {
+void Block::attention_backward_half(Context& context, const Pass& pass, const Tensor& rope_table,
+                                    BlockTensors& t, const Tensor& dx) const {
   Arena& arena = context.arena;
   ScratchScope scope(arena);
   const std::int64_t N = pass.tokens(), q = sizes_.H * sizes_.D, kv = sizes_.Hkv * sizes_.D;

@@ -59,8 +59,8 @@ Linear::Linear(Context& context, std::string name, std::int64_t n, std::vector<L
     p.weight = weight_.row_range(first_row_[i], rows);
     const std::int64_t columns = p.compression ? p.compression->projection.r : n;
     if (types.trained)
-      p.gradient = context.arena.persistent(p.members.front().name + ".gradient", {rows, columns}, types.gradient,
-                                            Category::Gradients);
+      p.gradient = context.arena.persistent(p.members.front().name + ".gradient", {rows, columns},
+                                            types.gradient, Category::Gradients);
   }
 }
 
@@ -72,7 +72,8 @@ void Linear::forward(Context& context, const Tensor& x, const Tensor& out) const
   gemm(context, x, Transpose::No, weight_, Transpose::Yes, out, false);
 }
 
-void Linear::project(Context& context, const Pass& pass, const Tensor& x, const std::vector<Tensor>& z) const {
+void Linear::project(Context& context, const Pass& pass, const Tensor& x,
+                     const std::vector<Tensor>& z) const {
   for (std::size_t i = 0; i < projections_.size(); ++i)
     compact::project(context, projections_[i].at_update(pass.update), x, z[i]);
 }

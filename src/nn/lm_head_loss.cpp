@@ -7,7 +7,8 @@
 
 namespace compact {
 
-LmHeadLoss::LmHeadLoss(Tensor weight, Tensor gradient, DType activation, std::int64_t chunk_bytes, bool always_add)
+LmHeadLoss::LmHeadLoss(Tensor weight, Tensor gradient, DType activation, std::int64_t chunk_bytes,
+                       bool always_add)
     : weight_(weight),
       gradient_(gradient),
       activation_(activation),
@@ -22,7 +23,8 @@ std::int64_t LmHeadLoss::chunk_rows(std::int64_t tokens) const {
   return (tokens + chunks - 1) / chunks;
 }
 
-void LmHeadLoss::forward(Context& context, const Tensor& hidden, const Tensor& labels, const Tensor& loss) const {
+void LmHeadLoss::forward(Context& context, const Tensor& hidden, const Tensor& labels,
+                         const Tensor& loss) const {
   const std::int64_t N = hidden.rows(), rows = chunk_rows(N);
   for (std::int64_t at = 0; at < N; at += rows) {
     ScratchScope scope(context.arena);
@@ -33,8 +35,8 @@ void LmHeadLoss::forward(Context& context, const Tensor& hidden, const Tensor& l
   }
 }
 
-void LmHeadLoss::forward_backward(Context& context, const Pass& pass, const Tensor& hidden, const Tensor& labels,
-                                  const Tensor& loss) const {
+void LmHeadLoss::forward_backward(Context& context, const Pass& pass, const Tensor& hidden,
+                                  const Tensor& labels, const Tensor& loss) const {
   const std::int64_t N = hidden.rows(), rows = chunk_rows(N);
   for (std::int64_t at = 0; at < N; at += rows) {
     ScratchScope scope(context.arena);

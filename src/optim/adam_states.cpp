@@ -21,7 +21,9 @@ std::vector<NamedTensor> AdamStates::named() const {
   for (const Moments& x : moments_)
     for (const Member& member : x.members) {
       const bool whole = x.members.size() == 1;
-      const auto rows = [&](const Tensor& t) { return whole ? t : t.row_range(member.first_row, member.rows); };
+      const auto rows = [&](const Tensor& t) {
+        return whole ? t : t.row_range(member.first_row, member.rows);
+      };
       all.push_back({member.name + ".m", rows(x.m)});
       all.push_back({member.name + ".v", rows(x.v)});
     }

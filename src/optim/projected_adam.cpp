@@ -6,11 +6,11 @@ namespace compact {
 
 namespace {
 
-/// CompAct's optimizer (paper Algorithm 3): Adam on the compressed gradient, its result expanded by P with step
-/// lr · alpha. o_proj, whose gradient is whole, moves by lr · alpha · out_scale; embedding, head and norms by lr.
-/// Weights of the compressed kinds that a run leaves whole (`compact.layers`) move by lr · alpha, so that the list
-/// changes what is compressed and not how fast the block learns. Weight decay is decoupled, full size and without
-/// alpha, and leaves norms alone.
+/// CompAct's optimizer (paper Algorithm 3): Adam on the compressed gradient, its result expanded by P with
+/// step lr · alpha. o_proj, whose gradient is whole, moves by lr · alpha · out_scale; embedding, head and
+/// norms by lr. Weights of the compressed kinds that a run leaves whole (`compact.layers`) move by lr ·
+/// alpha, so that the list changes what is compressed and not how fast the block learns. Weight decay is
+/// decoupled, full size and without alpha, and leaves norms alone.
 class ProjectedAdam final : public Optimizer {
  public:
   explicit ProjectedAdam(const OptimizerOptions& options) : options_(options) {}

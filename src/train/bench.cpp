@@ -47,8 +47,7 @@ std::map<GemmCall, std::int64_t> products_of(const RunConfig& run, const ModelCo
 
 // Operands of the call's own shapes and strides in an arena of their own.
 struct Product {
-  explicit Product(const GemmCall& call_)
-      : call(call_), arena(Device::Cpu, bytes(call_)), context(arena) {
+  explicit Product(const GemmCall& call_) : call(call_), arena(Device::Cpu, bytes(call_)), context(arena) {
     a = make(call.transpose_a ? call.K : call.M, call.transpose_a ? call.M : call.K, call.lda);
     b = make(call.transpose_b ? call.N : call.K, call.transpose_b ? call.K : call.N, call.ldb);
     c = make(call.M, call.N, call.ldc);
@@ -147,17 +146,19 @@ StepBench bench_step(const RunConfig& run, const ModelConfig& model, int repeats
 }
 
 std::string bench_text(const StepBench& b) {
-  std::string out = fmt::format("{:>7} {:>7} {:>7}  {:<6} {:>6} {:>10} {:>9} {:>8}\n", "M", "K", "N", "kind", "calls",
-                                "ms a call", "GFLOP/s", "of peak");
+  std::string out = fmt::format("{:>7} {:>7} {:>7}  {:<6} {:>6} {:>10} {:>9} {:>8}\n", "M", "K", "N", "kind",
+                                "calls", "ms a call", "GFLOP/s", "of peak");
   for (const GemmBench& g : b.gemms) {
     const GemmCall& c = g.call;
     const double speed = speed_of(g);
-    const std::string kind = std::string(c.transpose_a ? "T" : "N") + (c.transpose_b ? "T" : "N") + (c.accumulate ? "+" : "");
-    out += fmt::format("{:>7} {:>7} {:>7}  {:<6} {:>6} {:>10.3f} {:>9.1f} {:>7.0f}%\n", c.M, c.K, c.N, kind, g.calls,
-                       g.seconds * 1e3, speed * 1e-9, 100 * speed / b.gemm_peak);
+    const std::string kind =
+        std::string(c.transpose_a ? "T" : "N") + (c.transpose_b ? "T" : "N") + (c.accumulate ? "+" : "");
+    out += fmt::format("{:>7} {:>7} {:>7}  {:<6} {:>6} {:>10.3f} {:>9.1f} {:>7.0f}%\n", c.M, c.K, c.N, kind,
+                       g.calls, g.seconds * 1e3, speed * 1e-9, 100 * speed / b.gemm_peak);
   }
   return out + fmt::format(
-                   "step {:.3f} s, {:.0f} tokens/s with {} threads; its matrix products alone {:.3f} s; step / products = "
+                   "step {:.3f} s, {:.0f} tokens/s with {} threads; its matrix products alone {:.3f} s; step "
+                   "/ products = "
                    "{:.2f}\n{:.0f} GFLOP/s, {:.0f} % of the machine's GEMM peak of {:.0f}; memory {}",
                    b.step_seconds, static_cast<double>(b.tokens) / b.step_seconds, b.threads, b.gemm_seconds,
                    b.step_seconds / b.gemm_seconds, static_cast<double>(b.step_flops) / b.step_seconds * 1e-9,

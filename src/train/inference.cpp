@@ -41,7 +41,8 @@ struct InferenceModel::Parts {
 
 void InferenceModel::rehearse(Arena& arena, const ModelConfig& config, const InferenceSizes& sizes) {
   Parts parts(arena, config, sizes);
-  if (sizes.batch > 0) parts.model.forward(parts.context, {sizes.batch, sizes.T}, parts.ids, parts.labels, parts.loss);
+  if (sizes.batch > 0)
+    parts.model.forward(parts.context, {sizes.batch, sizes.T}, parts.ids, parts.labels, parts.loss);
   if (sizes.positions == 0) return;
   parts.model.decode(parts.context, 0, parts.ids.slice(0, sizes.prompt), parts.caches, parts.logits);
   parts.model.decode(parts.context, sizes.positions - 1, parts.ids.slice(0, 1), parts.caches, parts.logits);

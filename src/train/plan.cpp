@@ -53,8 +53,8 @@ RunPlan plan_run(const RunConfig& run, const ModelConfig& model) {
     plan.at_peak = ledger.at_peak();
     plan.live = ledger.live_at_peak();
   };
-  // One micro-batch and two give the operations of a micro-batch and of an update; two also cover the kernels that
-  // add to gradients, where the run has them. More micro-batches would only repeat the same calls.
+  // One micro-batch and two give the operations of a micro-batch and of an update; two also cover the kernels
+  // that add to gradients, where the run has them. More micro-batches would only repeat the same calls.
   StepBatch batch;
   batch.targets = 1;
   batch.sequences = B;

@@ -15,7 +15,8 @@ namespace compact {
 Progress::Progress(const std::string& log_path) : terminal_(isatty(STDOUT_FILENO) == 1) {
   if (log_path.empty()) return;
   try {
-    log_ = std::make_unique<spdlog::logger>("run", std::make_shared<spdlog::sinks::basic_file_sink_mt>(log_path));
+    log_ = std::make_unique<spdlog::logger>("run",
+                                            std::make_shared<spdlog::sinks::basic_file_sink_mt>(log_path));
   } catch (const spdlog::spdlog_ex& error) {
     run_error("{}: cannot be opened for writing: {}", log_path, error.what());
   }

@@ -30,7 +30,8 @@ using Json = nlohmann::ordered_json;
 
 ModelConfig model_of(const RunConfig& run) {
   ModelConfig model = load_model_config(run.init_from.empty() ? run.model : run.init_from + "/config.json");
-  // RoPE has no table of positions to run out of: longer sequences only raise what the checkpoint's config says.
+  // RoPE has no table of positions to run out of: longer sequences only raise what the checkpoint's config
+  // says.
   if (model.max_positions > 0) model.max_positions = std::max(model.max_positions, run.data.sequence_length);
   return model;
 }
@@ -324,8 +325,8 @@ void train(const TrainRequest& request) {
   check_against_model(run, model, request.run_file);
   check_computable(run, request.run_file);
   for (const std::string& key : unused_settings(run))
-    fmt::print(stderr, "compact: warning: {}: {} changes nothing with optimizer.name \"{}\"\n", request.run_file, key,
-               run.optimizer.name);
+    fmt::print(stderr, "compact: warning: {}: {} changes nothing with optimizer.name \"{}\"\n",
+               request.run_file, key, run.optimizer.name);
   const int threads = use_threads(run.threads, 1);
 
   Dataset train_data = open_dataset(run.data.train, "data.train", model.vocab_size);

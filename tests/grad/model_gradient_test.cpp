@@ -1,7 +1,7 @@
 #include "unit/train/engine_testing.h"
 
-/// The whole small model against finite differences: the loss moves along a random direction of every weight as its
-/// gradient says. Compressed gradients are checked against the full ones: Ĝ = G P to rounding.
+/// The whole small model against finite differences: the loss moves along a random direction of every weight
+/// as its gradient says. Compressed gradients are checked against the full ones: Ĝ = G P to rounding.
 namespace compact::testing {
 namespace {
 
@@ -26,8 +26,8 @@ void liven(EngineRun& e) {
   std::normal_distribution<float> normal;
   for (const NamedTensor& t : e.engine.model().named_weights())
     for (std::int64_t i = 0; i < t.data.elements(); ++i)
-      t.data.f32()[i] = t.name.find("norm") != std::string::npos ? 1 + 0.2f * normal(generator)
-                                                                   : 0.25f * normal(generator);
+      t.data.f32()[i] =
+          t.name.find("norm") != std::string::npos ? 1 + 0.2f * normal(generator) : 0.25f * normal(generator);
 }
 
 class ModelGradient : public ::testing::TestWithParam<std::string> {};
@@ -44,7 +44,8 @@ TEST_P(ModelGradient, FiniteDifferences) {
       std::mt19937 generator(seed++);
       std::normal_distribution<float> normal;
       const std::vector<float> at = floats(t.data), &g = gradient.at(t.name);
-      // A direction that has a good part of the gradient in it, so that the difference stands out of the rounding.
+      // A direction that has a good part of the gradient in it, so that the difference stands out of the
+      // rounding.
       double size = 0;
       for (float x : g) size += static_cast<double>(x) * static_cast<double>(x);
       size = std::sqrt(size);
@@ -52,13 +53,15 @@ TEST_P(ModelGradient, FiniteDifferences) {
       double want = 0;
       for (std::size_t i = 0; i < at.size(); ++i)
         direction[i] = static_cast<float>(static_cast<double>(g[i]) / size +
-                                          static_cast<double>(normal(generator)) / std::sqrt(static_cast<double>(at.size())));
+                                          static_cast<double>(normal(generator)) /
+                                              std::sqrt(static_cast<double>(at.size())));
       const float h = 0.005f;
       const auto shifted = [&](float by) {
         for (std::size_t i = 0; i < at.size(); ++i) t.data.f32()[i] = at[i] + by * direction[i];
         return loss_of(e, batch);
       };
-      for (std::size_t i = 0; i < at.size(); ++i) want += static_cast<double>(g[i]) * static_cast<double>(direction[i]);
+      for (std::size_t i = 0; i < at.size(); ++i)
+        want += static_cast<double>(g[i]) * static_cast<double>(direction[i]);
       const double got = (shifted(h) - shifted(-h)) / (2 * static_cast<double>(h));
       shifted(0);
       EXPECT_NEAR(got, want, 1e-2 * std::abs(want) + 1e-5) << t.name << ", kv heads " << kv_heads;

@@ -2,7 +2,8 @@
 
 #include "process.h"
 
-/// Killed, interrupted, out of disk: nothing is lost, and a resumed run ends bit for bit like an undisturbed one.
+/// Killed, interrupted, out of disk: nothing is lost, and a resumed run ends bit for bit like an undisturbed
+/// one.
 namespace compact::testing {
 namespace {
 
@@ -27,7 +28,8 @@ TEST_P(Interruption, KilledAtRandomMomentsAndResumed) {
     const bool resume = !w.checkpoints().empty();
     if (!resume) std::filesystem::remove_all(w.path("out"));
     const pid_t child = w.start(std::string("train run.json") + (resume ? " --resume" : ""));
-    // At a random moment after the start, so that steps, evaluations and half-written checkpoints are all hit.
+    // At a random moment after the start, so that steps, evaluations and half-written checkpoints are all
+    // hit.
     std::this_thread::sleep_for(std::chrono::microseconds(20000 + generator() % 150000));
     kill(child, SIGKILL);
     killed += w.wait(child).code == 128 + SIGKILL;

@@ -15,7 +15,8 @@
 #include <thread>
 #include <vector>
 
-/// What tests of the whole program share: a folder of its own, a small run in it, running and killing the program.
+/// What tests of the whole program share: a folder of its own, a small run in it, running and killing the
+/// program.
 namespace compact::testing {
 
 inline std::string contents(const std::string& path) {
@@ -35,7 +36,8 @@ class Workplace {
   Workplace() {
     char name[] = "/tmp/compact_test_XXXXXX";
     folder_ = mkdtemp(name);
-    write("model.json", R"({"model_type": "llama", "hidden_act": "silu", "hidden_size": 32, "intermediate_size": 88,
+    write("model.json",
+          R"({"model_type": "llama", "hidden_act": "silu", "hidden_size": 32, "intermediate_size": 88,
       "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 64,
       "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "initializer_range": 0.02})");
     shard("train.bin", 4000);
@@ -83,7 +85,8 @@ class Workplace {
   pid_t start(const std::string& arguments, const std::string& prefix = "") const {
     const pid_t child = fork();
     if (child != 0) return child;
-    const std::string command = prefix + " exec " + COMPACT_BINARY + " " + arguments + " > stdout.txt 2> stderr.txt";
+    const std::string command =
+        prefix + " exec " + COMPACT_BINARY + " " + arguments + " > stdout.txt 2> stderr.txt";
     if (chdir(folder_.c_str()) == 0) execl("/bin/bash", "bash", "-c", command.c_str(), nullptr);
     _exit(127);
   }

@@ -11,10 +11,12 @@ TEST(Run, LearnsEvaluatesAndAgreesWithItsPlan) {
   const Finished plan = w.run("plan run.json --json");
   ASSERT_EQ(plan.code, 0) << plan.err;
   ASSERT_EQ(w.run("train run.json").code, 0);
-  const auto steps = w.events("step"), evals = w.events("eval"), starts = w.events("start"), ends = w.events("end");
+  const auto steps = w.events("step"), evals = w.events("eval"), starts = w.events("start"),
+             ends = w.events("end");
   ASSERT_EQ(steps.size(), 60u);
   EXPECT_LT(steps.back()["loss"].get<double>(), 0.9 * steps.front()["loss"].get<double>());
-  for (const char* key : {"step", "tokens", "loss", "lr", "grad_norm", "step_ms", "tokens_per_second", "memory"})
+  for (const char* key :
+       {"step", "tokens", "loss", "lr", "grad_norm", "step_ms", "tokens_per_second", "memory"})
     EXPECT_TRUE(steps.back().contains(key)) << key;
   EXPECT_TRUE(steps.front()["flops_fraction"].is_null());
   EXPECT_TRUE(steps.back()["flops_fraction"].is_number());
@@ -29,7 +31,8 @@ TEST(Run, LearnsEvaluatesAndAgreesWithItsPlan) {
   // eval of the checkpoint gives the loss of the last evaluation.
   const Finished eval = w.run("eval out --data val.bin --json");
   ASSERT_EQ(eval.code, 0) << eval.err;
-  EXPECT_NEAR(nlohmann::json::parse(eval.out)["loss"].get<double>(), evals.back()["loss"].get<double>(), 1e-5);
+  EXPECT_NEAR(nlohmann::json::parse(eval.out)["loss"].get<double>(), evals.back()["loss"].get<double>(),
+              1e-5);
 }
 
 // A model whose arena is a few hundred MiB: the process grows by no more than that and 5 %.
@@ -72,24 +75,31 @@ TEST(Run, ResumeRefusesWhatWouldChangeTheResult) {
   const Workplace w;
   w.write_run({{"train", {{"steps", 10}}}});
   ASSERT_EQ(w.run("train run.json").code, 0);
-  for (const char* change : {"optimizer.lr=0.5", "seed=8", "compact.rank=0.5", "schedule.name=linear", "train.steps=5"}) {
+  for (const char* change :
+       {"optimizer.lr=0.5", "seed=8", "compact.rank=0.5", "schedule.name=linear", "train.steps=5"}) {
     const Finished f = w.run(std::string("train run.json --resume ") + change);
     EXPECT_EQ(f.code, 2) << change;
-    EXPECT_NE(f.err.find(std::string(change).substr(0, std::string(change).find('='))), std::string::npos) << f.err;
+    EXPECT_NE(f.err.find(std::string(change).substr(0, std::string(change).find('='))), std::string::npos)
+        << f.err;
   }
   w.shard("train.bin", 5000);
   const Finished other_data = w.run("train run.json --resume train.steps=20");
   EXPECT_EQ(other_data.code, 2);
   EXPECT_NE(other_data.err.find("data.train"), std::string::npos) << other_data.err;
   w.shard("train.bin", 4000);
-  const Finished fine = w.run("train run.json --resume train.steps=20 batch.micro_batch=2 threads=2 memory.preset=block");
+  const Finished fine =
+      w.run("train run.json --resume train.steps=20 batch.micro_batch=2 threads=2 memory.preset=block");
   EXPECT_EQ(fine.code, 0) << fine.err;
 }
 
 TEST(Run, FitsInFiveBudgets) {
   const Workplace w;
-  w.write_run({{"data", {{"sequence_length", 64}}}, {"batch", {{"tokens_per_step", 2048}, {"micro_batch", 32}}}, {"train", {{"steps", 3}}}});
-  const auto peak_of = [](const std::string& json) { return nlohmann::json::parse(json)["peak_bytes"].get<std::int64_t>(); };
+  w.write_run({{"data", {{"sequence_length", 64}}},
+               {"batch", {{"tokens_per_step", 2048}, {"micro_batch", 32}}},
+               {"train", {{"steps", 3}}}});
+  const auto peak_of = [](const std::string& json) {
+    return nlohmann::json::parse(json)["peak_bytes"].get<std::int64_t>();
+  };
   const std::int64_t whole = peak_of(w.run("plan run.json --json").out);
   double slowest = 0;
   for (double share : {1.5, 1.0, 0.7, 0.5, 0.35}) {
@@ -102,10 +112,10 @@ TEST(Run, FitsInFiveBudgets) {
     slowest = plan["step_flops"].get<double>();
     const auto settings = plan["settings"];
     const std::string out = "fit_" + std::to_string(budget);
-    const Finished f = w.run("train run.json train.out_dir=" + out +
-                             " batch.micro_batch=" + settings["micro_batch"].dump() +
-                             " memory.preset=" + settings["preset"].get<std::string>() +
-                             " memory.logits_chunk_bytes=" + settings["logits_chunk_bytes"].dump());
+    const Finished f =
+        w.run("train run.json train.out_dir=" + out + " batch.micro_batch=" + settings["micro_batch"].dump() +
+              " memory.preset=" + settings["preset"].get<std::string>() +
+              " memory.logits_chunk_bytes=" + settings["logits_chunk_bytes"].dump());
     ASSERT_EQ(f.code, 0) << f.err;
     EXPECT_LE(w.events("end", out).back()["measured_peak_bytes"].get<std::int64_t>(), budget);
   }
@@ -125,8 +135,8 @@ TEST(Run, ACpuWithoutAvx512GivesTheSameLossesToRounding) {
 TEST(SharedCases, AllPass) {
   const std::string shared = COMPACT_SOURCE_DIR "/../shared";
   if (!std::filesystem::exists(shared + "/cases/run_cases.py")) GTEST_SKIP() << "../shared/cases is not here";
-  const std::string command = "python3 '" + shared + "/cases/run_cases.py' --compact " + COMPACT_BINARY + " --data '" + shared +
-                              "/data' --without mpi";
+  const std::string command = "python3 '" + shared + "/cases/run_cases.py' --compact " + COMPACT_BINARY +
+                              " --data '" + shared + "/data' --without mpi";
   EXPECT_EQ(std::system(command.c_str()), 0);
 }
 

@@ -11,9 +11,12 @@ constexpr std::int64_t size_of(DType t) { return t == DType::BF16 ? 2 : 4; }
 
 constexpr std::string_view name_of(DType t) {
   switch (t) {
-    case DType::F32: return "F32";
-    case DType::BF16: return "BF16";
-    case DType::I32: return "I32";
+    case DType::F32:
+      return "F32";
+    case DType::BF16:
+      return "BF16";
+    case DType::I32:
+      return "I32";
   }
   return "?";
 }

@@ -11,7 +11,8 @@ constexpr std::uint32_t stream_word(Stream stream, std::uint32_t id) {
   return static_cast<std::uint32_t>(stream) << 24 | id;
 }
 
-/// Philox 4x32-10 (Salmon et al. 2011): four words from a counter of four words and a 64-bit key, low word first.
+/// Philox 4x32-10 (Salmon et al. 2011): four words from a counter of four words and a 64-bit key, low word
+/// first.
 constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> c, std::uint64_t key) {
   std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {

@@ -36,7 +36,8 @@ struct Tensor {
   std::int64_t ld = 0;  ///< elements from one row to the next; cols() when contiguous
 
   Tensor() = default;
-  Tensor(void* data_, Shape shape_, DType dtype_) : data(data_), shape(shape_), dtype(dtype_), ld(shape_.last()) {}
+  Tensor(void* data_, Shape shape_, DType dtype_)
+      : data(data_), shape(shape_), dtype(dtype_), ld(shape_.last()) {}
 
   std::int64_t elements() const { return shape.elements(); }
   std::int64_t cols() const { return shape.last(); }

@@ -7,8 +7,9 @@
 
 namespace compact {
 
-/// A file being written: every write is checked, `close` flushes to the disk. Throws RunError with the path and the
-/// system's reason ("No space left on device"). An object that is destroyed before `close` removes nothing.
+/// A file being written: every write is checked, `close` flushes to the disk. Throws RunError with the path
+/// and the system's reason ("No space left on device"). An object that is destroyed before `close` removes
+/// nothing.
 class OutputFile {
  public:
   explicit OutputFile(const std::string& path);
@@ -26,8 +27,8 @@ class OutputFile {
   int fd_ = -1;
 };
 
-/// A regular file being read at any offset with checked reads. Opening a directory, a pipe, a missing file or a
-/// broken link throws InputError with the path and the reason.
+/// A regular file being read at any offset with checked reads. Opening a directory, a pipe, a missing file or
+/// a broken link throws InputError with the path and the reason.
 class InputFile {
  public:
   explicit InputFile(const std::string& path);

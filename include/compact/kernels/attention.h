@@ -12,12 +12,13 @@ struct AttentionShape {
   std::int64_t H = 0;    ///< query heads
   std::int64_t Hkv = 0;  ///< key/value heads
   std::int64_t D = 0;    ///< head width
-  std::int64_t Tkv = 0;  ///< keys a sequence, >= T; query t stands at position Tkv - T + t and sees keys 0..that
+  std::int64_t Tkv =
+      0;  ///< keys a sequence, >= T; query t stands at position Tkv - T + t and sees keys 0..that
 };
 
-/// out [B·T, H·D] = softmax(q kᵀ / sqrt(D)) v over visible positions; lse [B, H, T] (F32) = natural log-sum-exp of
-/// the scaled scores. q [B·T, H·D], k and v [B·Tkv, Hkv·D] are views with any row stride. Works in tiles with a
-/// running maximum: nothing of size T × T is made.
+/// out [B·T, H·D] = softmax(q kᵀ / sqrt(D)) v over visible positions; lse [B, H, T] (F32) = natural
+/// log-sum-exp of the scaled scores. q [B·T, H·D], k and v [B·Tkv, Hkv·D] are views with any row stride.
+/// Works in tiles with a running maximum: nothing of size T × T is made.
 void attention_forward(Context& context, const AttentionShape& shape, const Tensor& q, const Tensor& k,
                        const Tensor& v, const Tensor& out, const Tensor& lse);
 

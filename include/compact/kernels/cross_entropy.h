@@ -12,8 +12,8 @@ inline constexpr std::int32_t kIgnoreIndex = -100;
 /// kIgnoreIndex. labels [n] (I32).
 void cross_entropy_forward(Context& context, const Tensor& logits, const Tensor& labels, const Tensor& loss);
 
-/// The same, and logits become their gradient in place: (softmax - onehot) · scale, 0 in ignored rows. `scale` is
-/// 1 / (counted tokens of the whole step).
+/// The same, and logits become their gradient in place: (softmax - onehot) · scale, 0 in ignored rows.
+/// `scale` is 1 / (counted tokens of the whole step).
 void cross_entropy_backward(Context& context, const Tensor& logits, const Tensor& labels, float scale,
                             const Tensor& loss);
 

@@ -17,8 +17,8 @@ void copy(Context& context, const Tensor& from, const Tensor& to);
 /// out = a + b, all [N, C]; out may be a or b.
 void add(Context& context, const Tensor& a, const Tensor& b, const Tensor& out);
 
-/// x [rows, cols] (contiguous) becomes i.i.d. N(0, stddev²) from Philox: key `seed`, counter (column / 4, row, 0,
-/// stream init << 24 | id). The same numbers on every device (design, section 2).
+/// x [rows, cols] (contiguous) becomes i.i.d. N(0, stddev²) from Philox: key `seed`, counter (column / 4,
+/// row, 0, stream init << 24 | id). The same numbers on every device (design, section 2).
 void fill_normal(Context& context, const Tensor& x, float stddev, std::uint64_t seed, std::uint32_t id);
 
 }  // namespace compact

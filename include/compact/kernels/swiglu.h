@@ -7,8 +7,8 @@ namespace compact {
 /// Where `activation` [N, F] is not empty it receives silu(gate).
 void swiglu_forward(Context& context, const Tensor& gate_up, const Tensor& out, const Tensor& activation);
 
-/// dgate_up [N, 2F] from dout [N, F]; dgate_up may be gate_up itself. Where `activation` is not empty it is read
-/// instead of being made again; the bits are the same.
+/// dgate_up [N, 2F] from dout [N, F]; dgate_up may be gate_up itself. Where `activation` is not empty it is
+/// read instead of being made again; the bits are the same.
 void swiglu_backward(Context& context, const Tensor& gate_up, const Tensor& activation, const Tensor& dout,
                      const Tensor& dgate_up);
 

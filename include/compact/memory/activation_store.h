@@ -21,8 +21,8 @@ enum class Policy {
   Absent,     ///< not made at all
 };
 
-/// The policy of every tensor of one block but its input, which is always kept. A linear's input is projected only
-/// where every weight that reads it is compressed.
+/// The policy of every tensor of one block but its input, which is always kept. A linear's input is projected
+/// only where every weight that reads it is compressed.
 struct BlockPolicies {
   Policy statistics = Policy::Recompute;  ///< rstd of both norms [N]
   Policy normed1 = Policy::Recompute;     ///< input of q, k, v [N, C]
@@ -44,8 +44,8 @@ BlockPolicies block_policies(Preset preset, CompressedInputs compressed);
 /// For a forward pass without backward: nothing stays.
 BlockPolicies nothing_kept();
 
-/// Gives each tensor its place: kept ones on the saved stack, all others in scratch, where they live until the end
-/// of the enclosing ScratchScope. Both count as activations. An absent tensor is empty.
+/// Gives each tensor its place: kept ones on the saved stack, all others in scratch, where they live until
+/// the end of the enclosing ScratchScope. Both count as activations. An absent tensor is empty.
 Tensor take(Arena& arena, Policy policy, std::string_view name, Shape shape, DType dtype);
 
 }  // namespace compact

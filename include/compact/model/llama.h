@@ -22,8 +22,8 @@ struct LlamaOptions {
   std::int64_t positions = 0;  ///< length of the table of rotations: the longest sequence
 };
 
-/// LLaMA: embedding, blocks, final norm, head. Owns no memory: weights, gradients and activations lie in the arena of
-/// the context it was made in, and every call must use that context.
+/// LLaMA: embedding, blocks, final norm, head. Owns no memory: weights, gradients and activations lie in the
+/// arena of the context it was made in, and every call must use that context.
 class Llama {
  public:
   Llama(Context& context, const ModelConfig& config, const LlamaOptions& options);
@@ -34,12 +34,14 @@ class Llama {
   /// Sets to zero the gradients that are added to from the first micro-batch on (embedding, norms).
   void zero_gradients(Context& context);
 
-  /// One micro-batch: ids, labels [N] (I32); loss [N] (F32) of every position; gradients are written or added.
+  /// One micro-batch: ids, labels [N] (I32); loss [N] (F32) of every position; gradients are written or
+  /// added.
   void forward_backward(Context& context, const Pass& pass, const Tensor& ids, const Tensor& labels,
                         const Tensor& loss);
 
   /// The losses alone; nothing is kept.
-  void forward(Context& context, const Pass& pass, const Tensor& ids, const Tensor& labels, const Tensor& loss);
+  void forward(Context& context, const Pass& pass, const Tensor& ids, const Tensor& labels,
+               const Tensor& loss);
 
   /// logits [V] (F32) after the last of `ids` [T], which stand at positions first .. first + T - 1.
   void decode(Context& context, std::int64_t first, const Tensor& ids, const std::vector<BlockCache>& caches,
@@ -55,11 +57,11 @@ class Llama {
  private:
   ModelConfig config_;
   LlamaOptions options_;
-  Tensor rope_table_;               // [positions, D] F32
-  Parameter embedding_;             // [V, C]
+  Tensor rope_table_;    // [positions, D] F32
+  Parameter embedding_;  // [V, C]
   std::vector<Block> blocks_;
-  Parameter norm_;                  // [C]
-  std::optional<Parameter> head_;   // [V, C]; none when tied to the embedding
+  Parameter norm_;                 // [C]
+  std::optional<Parameter> head_;  // [V, C]; none when tied to the embedding
   std::optional<LmHeadLoss> loss_;
   std::vector<Parameter> parameters_;
 };

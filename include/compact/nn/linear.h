@@ -10,10 +10,10 @@ namespace compact {
 
 /// Numbers of one micro-batch's pass through the model.
 struct Pass {
-  std::int64_t B = 0, T = 0;     ///< sequences and their length; N = B·T tokens
-  std::int64_t update = 0;       ///< index of the optimizer update this pass belongs to; names the window of P
-  bool first = true;             ///< first micro-batch of the update: weight gradients are written, later ones added
-  float loss_scale = 1;          ///< 1 / counted tokens of the whole step
+  std::int64_t B = 0, T = 0;  ///< sequences and their length; N = B·T tokens
+  std::int64_t update = 0;    ///< index of the optimizer update this pass belongs to; names the window of P
+  bool first = true;     ///< first micro-batch of the update: weight gradients are written, later ones added
+  float loss_scale = 1;  ///< 1 / counted tokens of the whole step
   std::int64_t tokens() const { return B * T; }
 };
 
@@ -48,17 +48,18 @@ struct LinearPart {
   std::uint32_t projection_id = 0;  ///< unique in the model
 };
 
-/// o [N, m] = x [N, n] · Wᵀ for one or several weights with a common input (q/k/v, gate/up), stored one after another
-/// as one matrix W [m, n], so that each product is one GEMM.
+/// o [N, m] = x [N, n] · Wᵀ for one or several weights with a common input (q/k/v, gate/up), stored one after
+/// another as one matrix W [m, n], so that each product is one GEMM.
 ///
-/// CompAct lives here. A compressed weight's gradient is not dOᵀx [m, n] but Ĝ = dOᵀz [m, r] with z = xP [N, r]
-/// (the transpose of the paper's zᵀdO, so that it lies like W). The gradient of x stays exact (paper Algorithms 1, 2).
-/// With per-input sharing all compressed parts use one P and one z; otherwise each has its own.
+/// CompAct lives here. A compressed weight's gradient is not dOᵀx [m, n] but Ĝ = dOᵀz [m, r] with z = xP [N,
+/// r] (the transpose of the paper's zᵀdO, so that it lies like W). The gradient of x stays exact (paper
+/// Algorithms 1, 2). With per-input sharing all compressed parts use one P and one z; otherwise each has its
+/// own.
 class Linear {
  public:
   /// Takes weight and gradient from the arena's persistent part. `compact` may be null: full rank.
-  Linear(Context& context, std::string name, std::int64_t n, std::vector<LinearPart> parts, const ModelTypes& types,
-         const CompactOptions* compact);
+  Linear(Context& context, std::string name, std::int64_t n, std::vector<LinearPart> parts,
+         const ModelTypes& types, const CompactOptions* compact);
 
   std::int64_t inputs() const { return n_; }
   std::int64_t outputs() const { return weight_.rows(); }
@@ -73,7 +74,8 @@ class Linear {
   void project(Context& context, const Pass& pass, const Tensor& x, const std::vector<Tensor>& z) const;
   /// dx [N, n] = dout [N, m] · W.
   void input_gradient(Context& context, const Tensor& dout, const Tensor& dx) const;
-  /// Writes or adds the gradients of all parts. x [N, n] may be empty if fully_compressed(); z as made by project.
+  /// Writes or adds the gradients of all parts. x [N, n] may be empty if fully_compressed(); z as made by
+  /// project.
   void weight_gradient(Context& context, const Pass& pass, const Tensor& dout, const Tensor& x,
                        const std::vector<Tensor>& z) const;
 
@@ -81,12 +83,12 @@ class Linear {
 
  private:
   std::int64_t n_ = 0;
-  Tensor weight_;                       // [m, n]
-  std::vector<Parameter> parameters_;   // runs of rows that are treated alike
-  std::vector<std::int64_t> first_row_; // of each parameter in weight_
-  std::vector<int> z_of_;               // which z a parameter uses; -1: x itself
-  std::vector<std::int64_t> widths_;    // r of each z
-  std::vector<Compression> projections_; // P of each z
+  Tensor weight_;                         // [m, n]
+  std::vector<Parameter> parameters_;     // runs of rows that are treated alike
+  std::vector<std::int64_t> first_row_;   // of each parameter in weight_
+  std::vector<int> z_of_;                 // which z a parameter uses; -1: x itself
+  std::vector<std::int64_t> widths_;      // r of each z
+  std::vector<Compression> projections_;  // P of each z
 };
 
 }  // namespace compact

@@ -6,12 +6,13 @@
 
 namespace compact {
 
-/// Head and cross-entropy together, a chunk of tokens at a time, so that the logits of the whole batch never exist:
-/// the loss and both gradients of a chunk are finished before the next (design, section 3).
+/// Head and cross-entropy together, a chunk of tokens at a time, so that the logits of the whole batch never
+/// exist: the loss and both gradients of a chunk are finished before the next (design, section 3).
 class LmHeadLoss {
  public:
-  /// `weight` [V, C] and `gradient` (like it, or empty). A chunk's logits take at most `chunk_bytes` (one token at
-  /// least). With `always_add` the gradient is added to also in the first micro-batch (tied embedding).
+  /// `weight` [V, C] and `gradient` (like it, or empty). A chunk's logits take at most `chunk_bytes` (one
+  /// token at least). With `always_add` the gradient is added to also in the first micro-batch (tied
+  /// embedding).
   LmHeadLoss(Tensor weight, Tensor gradient, DType activation, std::int64_t chunk_bytes, bool always_add);
 
   /// loss [N] (F32) for hidden [N, C] and labels [N] (I32, kIgnoreIndex not counted).

@@ -34,8 +34,8 @@ struct Compression {
   }
 };
 
-/// A weight and its gradient as the optimizer sees them: one tensor of the model file, or several that lie one after
-/// another and are treated alike.
+/// A weight and its gradient as the optimizer sees them: one tensor of the model file, or several that lie
+/// one after another and are treated alike.
 struct Parameter {
   std::vector<Member> members;
   Tensor weight;    ///< [rows, n]; norms [C]

@@ -22,17 +22,19 @@ struct StepResult {
   bool applied = false;  ///< false: something was not finite and no weight changed
 };
 
-/// Model, gradients, optimizer and staging buffers of one rank in one arena, and the step over them. On a plan arena
-/// the same code only counts.
+/// Model, gradients, optimizer and staging buffers of one rank in one arena, and the step over them. On a
+/// plan arena the same code only counts.
 class Engine {
  public:
   Engine(Arena& arena, const RunConfig& run, const ModelConfig& model);
 
-  /// One optimizer step over the sequences of `batch` (its size names the number of micro-batches). `index` counts
-  /// updates from 0, skipped ones included. A step that is not finite changes no weight, no moment and no exponent.
+  /// One optimizer step over the sequences of `batch` (its size names the number of micro-batches). `index`
+  /// counts updates from 0, skipped ones included. A step that is not finite changes no weight, no moment and
+  /// no exponent.
   StepResult step(Communicator& communicator, const StepBatch& batch, std::int64_t index, double lr);
 
-  /// Sum of the losses and number of counted tokens of up to micro_batch sequences: inputs, labels [sequences, T].
+  /// Sum of the losses and number of counted tokens of up to micro_batch sequences: inputs, labels
+  /// [sequences, T].
   struct LossSum {
     double sum = 0;
     std::int64_t tokens = 0;
@@ -48,8 +50,8 @@ class Engine {
   void set_exponent(std::int64_t exponent) { exponent_ = exponent; }
 
  private:
-  void stage(const std::vector<std::int32_t>& inputs, const std::vector<std::int32_t>& labels, std::int64_t first,
-             std::int64_t sequences);
+  void stage(const std::vector<std::int32_t>& inputs, const std::vector<std::int32_t>& labels,
+             std::int64_t first, std::int64_t sequences);
   double sum_of_losses() const;
 
   RunConfig run_;

@@ -32,9 +32,10 @@ class EvaluationSum {
 using BatchLoss = std::function<std::pair<double, std::int64_t>(
     const std::vector<std::int32_t>&, const std::vector<std::int32_t>&, std::int64_t)>;
 
-/// Runs `batch_loss` over the windows in order, `batch` at a time, up to `max_tokens` positions. Empty if `stop` became
-/// true on the way.
-std::optional<Evaluation> evaluate(const Windows& windows, std::int64_t batch, std::optional<std::int64_t> max_tokens,
-                                   const BatchLoss& batch_loss, const std::function<bool()>& stop);
+/// Runs `batch_loss` over the windows in order, `batch` at a time, up to `max_tokens` positions. Empty if
+/// `stop` became true on the way.
+std::optional<Evaluation> evaluate(const Windows& windows, std::int64_t batch,
+                                   std::optional<std::int64_t> max_tokens, const BatchLoss& batch_loss,
+                                   const std::function<bool()>& stop);
 
 }  // namespace compact

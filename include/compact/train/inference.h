@@ -12,9 +12,9 @@ namespace compact {
 
 /// What a loaded model will be asked for; its memory is exactly that.
 struct InferenceSizes {
-  std::int64_t batch = 0, T = 0;   ///< batch_loss: sequences and their length; 0: not used
-  std::int64_t positions = 0;      ///< next_logits: prompt and generated tokens in all; 0: not used
-  std::int64_t prompt = 1;         ///< next_logits: tokens of the first call; later calls feed one
+  std::int64_t batch = 0, T = 0;  ///< batch_loss: sequences and their length; 0: not used
+  std::int64_t positions = 0;     ///< next_logits: prompt and generated tokens in all; 0: not used
+  std::int64_t prompt = 1;        ///< next_logits: tokens of the first call; later calls feed one
 };
 
 /// A model loaded for use, not for training: weights and what one call needs, in one arena.
@@ -46,13 +46,13 @@ class InferenceModel {
 /// How the next token is chosen.
 struct SamplingOptions {
   std::int64_t max_tokens = 100;
-  double temperature = 0.8;   ///< 0: the likeliest token
-  std::int64_t top_k = 0;     ///< 0: all tokens
+  double temperature = 0.8;  ///< 0: the likeliest token
+  std::int64_t top_k = 0;    ///< 0: all tokens
   std::uint64_t seed = 0;
 };
 
-/// The id drawn from `logits` [V] for draw number `draw`: a function of the options and these alone (Philox, stream
-/// sampling). Ties go to the lower id.
+/// The id drawn from `logits` [V] for draw number `draw`: a function of the options and these alone (Philox,
+/// stream sampling). Ties go to the lower id.
 std::int32_t sample(const std::vector<float>& logits, const SamplingOptions& options, std::uint32_t draw);
 
 }  // namespace compact

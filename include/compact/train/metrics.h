@@ -5,8 +5,8 @@
 
 namespace compact {
 
-/// metrics.jsonl: one JSON object a line, each flushed as it is written (design, section 5). A number that is not
-/// finite is written as null.
+/// metrics.jsonl: one JSON object a line, each flushed as it is written (design, section 5). A number that is
+/// not finite is written as null.
 class MetricsFile {
  public:
   /// Opens for appending. Throws RunError.

@@ -12,12 +12,12 @@ namespace compact {
 
 /// What a run needs, found by running its step on the plan device.
 struct RunPlan {
-  std::int64_t peak = 0;             ///< bytes of the arena, exactly
-  CategoryBytes at_peak{};           ///< by category at that moment
-  std::vector<Allocation> live;      ///< tensors live at that moment
-  FlopCount micro_batch;             ///< operations of one forward and backward pass, recomputation included
-  FlopCount update;                  ///< operations of one optimizer update
-  std::int64_t micro_batches = 0;    ///< in a step
+  std::int64_t peak = 0;           ///< bytes of the arena, exactly
+  CategoryBytes at_peak{};         ///< by category at that moment
+  std::vector<Allocation> live;    ///< tensors live at that moment
+  FlopCount micro_batch;           ///< operations of one forward and backward pass, recomputation included
+  FlopCount update;                ///< operations of one optimizer update
+  std::int64_t micro_batches = 0;  ///< in a step
   std::int64_t parameters = 0;
   std::int64_t gradient_elements = 0;
 

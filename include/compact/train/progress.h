@@ -10,8 +10,8 @@ class logger;
 
 namespace compact {
 
-/// What the run tells a person on stdout: on a terminal one line that is written over (plain carriage return, no
-/// escape codes), elsewhere a plain line now and then. Everything but the live line also goes to run.log.
+/// What the run tells a person on stdout: on a terminal one line that is written over (plain carriage return,
+/// no escape codes), elsewhere a plain line now and then. Everything but the live line also goes to run.log.
 class Progress {
  public:
   /// `log_path` may be empty: no log file.
@@ -22,7 +22,8 @@ class Progress {
 
   /// A line that stays.
   void say(const std::string& line);
-  /// The present state; shown live on a terminal, else at most once every `kPlainSeconds` or when `important`.
+  /// The present state; shown live on a terminal, else at most once every `kPlainSeconds` or when
+  /// `important`.
   void state(const std::string& line, bool important);
 
  private:

@@ -10,12 +10,12 @@ namespace compact {
 
 /// What state.json keeps beside the weights and the optimizer's states: enough to go on bit for bit.
 struct RunState {
-  std::int64_t step = 0;           ///< finished steps; the next update has this index
-  std::int64_t tokens = 0;         ///< counted tokens so far
-  std::int64_t exponent = 0;       ///< Adam's t: updates applied
-  std::int64_t sample = 0;         ///< the loader's state
-  std::int64_t skipped_in_row = 0; ///< non-finite steps just before
-  std::int64_t skipped = 0;        ///< and in all
+  std::int64_t step = 0;            ///< finished steps; the next update has this index
+  std::int64_t tokens = 0;          ///< counted tokens so far
+  std::int64_t exponent = 0;        ///< Adam's t: updates applied
+  std::int64_t sample = 0;          ///< the loader's state
+  std::int64_t skipped_in_row = 0;  ///< non-finite steps just before
+  std::int64_t skipped = 0;         ///< and in all
 };
 
 /// A name for the data of a run that changes when the data does: counts and hashes of its shards.
@@ -32,8 +32,9 @@ struct Resumed {
   RunConfig config;  ///< of the run when it was saved
 };
 
-/// Finds the newest checkpoint of `run.train.out_dir` and checks: its files against the manifest, changed keys
-/// (only those of compare_configs that may change, and a larger train.steps), the model, the data. Throws InputError.
+/// Finds the newest checkpoint of `run.train.out_dir` and checks: its files against the manifest, changed
+/// keys (only those of compare_configs that may change, and a larger train.steps), the model, the data.
+/// Throws InputError.
 Resumed find_resume(const RunConfig& run, const ModelConfig& model, const std::string& fingerprint);
 
 /// Reads weights, optimizer states and Adam's exponent of `from` into the engine. Throws InputError.

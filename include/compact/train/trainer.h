@@ -17,11 +17,12 @@ struct TrainRequest {
 /// The model a run file asks for: of its `model` file or of the folder of `init_from`.
 ModelConfig model_of(const RunConfig& run);
 
-/// Throws InputError where `run` asks for a device, precision or type that this build plans but does not compute.
+/// Throws InputError where `run` asks for a device, precision or type that this build plans but does not
+/// compute.
 void check_computable(const RunConfig& run, const std::string& run_file);
 
-/// `compact train` (design, section 6). Throws InputError for bad input (before anything is written) and RunError for
-/// a run that failed; the last good checkpoint stays in either case.
+/// `compact train` (design, section 6). Throws InputError for bad input (before anything is written) and
+/// RunError for a run that failed; the last good checkpoint stays in either case.
 void train(const TrainRequest& request);
 
 }  // namespace compact

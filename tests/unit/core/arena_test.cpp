@@ -46,8 +46,8 @@ TEST(Arena, FullArenaSaysWhatWhereAndWhatToDo) {
     FAIL() << "no error";
   } catch (const RunError& e) {
     const std::string text = e.what();
-    for (const char* word : {"logits", "[16, 16]", "workspace", "1.0 KiB", "weights", "512 B", "memory.preset",
-                             "batch.micro_batch", "memory.logits_chunk_bytes"})
+    for (const char* word : {"logits", "[16, 16]", "workspace", "1.0 KiB", "weights", "512 B",
+                             "memory.preset", "batch.micro_batch", "memory.logits_chunk_bytes"})
       EXPECT_NE(text.find(word), std::string::npos) << word << " in " << text;
   }
   // What failed changed nothing: a smaller one still fits.
@@ -87,7 +87,8 @@ TEST(Ledger, RemembersThePeakAndWhoLivedThen) {
   EXPECT_EQ(ledger.at_peak()[static_cast<std::size_t>(Category::Activations)], 0);
   ASSERT_EQ(ledger.live_at_peak().size(), 2u);
   EXPECT_EQ(ledger.live_at_peak()[1].name, "large");
-  EXPECT_EQ(std::accumulate(ledger.at_peak().begin(), ledger.at_peak().end(), std::int64_t{0}), ledger.peak());
+  EXPECT_EQ(std::accumulate(ledger.at_peak().begin(), ledger.at_peak().end(), std::int64_t{0}),
+            ledger.peak());
 }
 
 TEST(ActivationStore, PlacesTensorsByPolicy) {
@@ -102,7 +103,8 @@ TEST(ActivationStore, PlacesTensorsByPolicy) {
 }
 
 TEST(ActivationStore, PresetsAreFoundByName) {
-  for (Preset p : {Preset::Paper, Preset::Lean, Preset::Tight, Preset::Block}) EXPECT_EQ(preset_from(name_of(p)), p);
+  for (Preset p : {Preset::Paper, Preset::Lean, Preset::Tight, Preset::Block})
+    EXPECT_EQ(preset_from(name_of(p)), p);
   EXPECT_THROW(preset_from("smallest"), InputError);
 }
 

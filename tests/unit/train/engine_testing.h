@@ -14,7 +14,8 @@
 #include "compact/train/engine.h"
 #include "compact/train/plan.h"
 
-/// What tests of the whole engine share: small models, engines in an arena of exactly the planned size, batches.
+/// What tests of the whole engine share: small models, engines in an arena of exactly the planned size,
+/// batches.
 namespace compact::testing {
 
 inline ModelConfig small_model(std::int64_t kv_heads = 2) {
@@ -76,7 +77,8 @@ inline StepBatch random_batch(std::int64_t sequences, std::int64_t T, std::int64
   for (std::int64_t i = 0; i < sequences * T; ++i) {
     b.inputs.push_back(static_cast<std::int32_t>(generator() % static_cast<std::uint32_t>(vocab)));
     const bool ignored = masked > 0 && generator() % masked == 0;
-    b.labels.push_back(ignored ? -100 : static_cast<std::int32_t>(generator() % static_cast<std::uint32_t>(vocab)));
+    b.labels.push_back(ignored ? -100
+                               : static_cast<std::int32_t>(generator() % static_cast<std::uint32_t>(vocab)));
     b.targets += ignored ? 0 : 1;
   }
   return b;
@@ -84,7 +86,8 @@ inline StepBatch random_batch(std::int64_t sequences, std::int64_t T, std::int64
 
 inline std::vector<float> floats(const Tensor& t) {
   std::vector<float> out;
-  for (std::int64_t i = 0; i < t.rows(); ++i) out.insert(out.end(), t.f32() + i * t.ld, t.f32() + i * t.ld + t.cols());
+  for (std::int64_t i = 0; i < t.rows(); ++i)
+    out.insert(out.end(), t.f32() + i * t.ld, t.f32() + i * t.ld + t.cols());
   return out;
 }
 
@@ -110,8 +113,8 @@ inline std::map<std::string, std::vector<float>> gradients(Engine& engine) {
 }
 
 /// |got - want| <= tolerance · (largest |want|) for all elements.
-inline void expect_near_largest(const std::vector<float>& got, const std::vector<float>& want, double tolerance,
-                                const std::string& name) {
+inline void expect_near_largest(const std::vector<float>& got, const std::vector<float>& want,
+                                double tolerance, const std::string& name) {
   ASSERT_EQ(got.size(), want.size()) << name;
   double largest = 0, worst = 0;
   for (std::size_t i = 0; i < want.size(); ++i) {
@@ -132,6 +135,6 @@ inline nlohmann::json numeric_case(const std::string& name) {
 }  // namespace compact::testing
 
 /// Skips the test by name where the reference numbers are not at hand.
-#define COMPACT_NUMERIC_CASE(variable, name)                                            \
-  const nlohmann::json variable = ::compact::testing::numeric_case(name);               \
+#define COMPACT_NUMERIC_CASE(variable, name)                              \
+  const nlohmann::json variable = ::compact::testing::numeric_case(name); \
   if (variable.is_null()) GTEST_SKIP() << "../shared/cases/numeric/" << name << ".json is not here"

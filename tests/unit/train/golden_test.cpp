@@ -81,8 +81,8 @@ TEST_P(GoldenModel, LossLogitsAndEveryGradient) {
 INSTANTIATE_TEST_SUITE_P(Models, GoldenModel, ::testing::Values("llama_mha", "llama_gqa"));
 
 void follow(EngineRun& e, const SafetensorsReader& file) {
-  const std::vector<float> ids = stored(file, "ids"), labels = stored(file, "labels"), lrs = stored(file, "lrs"),
-                           losses = stored(file, "losses");
+  const std::vector<float> ids = stored(file, "ids"), labels = stored(file, "labels"),
+                           lrs = stored(file, "lrs"), losses = stored(file, "losses");
   for (std::size_t t = 0; t < 30; ++t) {
     const StepResult result =
         e.step(batch_of(ids, labels, t * 64), static_cast<std::int64_t>(t), static_cast<double>(lrs[t]));
@@ -132,8 +132,10 @@ TEST_P(GoldenCompact, ThirtyUpdates) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Runs, GoldenCompact,
-                         ::testing::Values(CompactCase{"per_weight", "paper"}, CompactCase{"per_weight", "lean"},
-                                           CompactCase{"per_input", "lean"}, CompactCase{"per_input", "block"}),
+                         ::testing::Values(CompactCase{"per_weight", "paper"},
+                                           CompactCase{"per_weight", "lean"},
+                                           CompactCase{"per_input", "lean"},
+                                           CompactCase{"per_input", "block"}),
                          [](const auto& test) { return test.param.sharing + "_" + test.param.preset; });
 
 }  // namespace

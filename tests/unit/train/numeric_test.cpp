@@ -8,8 +8,9 @@ namespace {
 
 ModelConfig model_of_row(const nlohmann::json& row) {
   static const std::map<std::string, std::array<std::int64_t, 5>> sizes = {
-      {"9M", {128, 352, 4, 4, 4}},      {"60M", {512, 1376, 8, 8, 8}},     {"130M", {768, 2048, 12, 12, 12}},
-      {"350M", {1024, 2736, 24, 16, 16}}, {"1B", {2048, 5461, 24, 32, 32}}, {"7B", {4096, 11008, 32, 32, 32}}};
+      {"9M", {128, 352, 4, 4, 4}},       {"60M", {512, 1376, 8, 8, 8}},
+      {"130M", {768, 2048, 12, 12, 12}}, {"350M", {1024, 2736, 24, 16, 16}},
+      {"1B", {2048, 5461, 24, 32, 32}},  {"7B", {4096, 11008, 32, 32, 32}}};
   const auto& s = sizes.at(row.at("name").get<std::string>());
   ModelConfig m;
   m.vocab_size = 32000;
@@ -42,7 +43,8 @@ TEST(Numeric, MemoryCounts) {
     const std::int64_t tokens = 32768, L = model.layers;
     EXPECT_EQ(model.parameters(), row["parameters"].get<std::int64_t>());
     EXPECT_EQ(projected_width(run.compact.rank, model.hidden_size), row["ranks"]["C"].get<std::int64_t>());
-    EXPECT_EQ(projected_width(run.compact.rank, model.intermediate_size), row["ranks"]["F"].get<std::int64_t>());
+    EXPECT_EQ(projected_width(run.compact.rank, model.intermediate_size),
+              row["ranks"]["F"].get<std::int64_t>());
     for (const char* optimizer : {"adamw", "compact"}) {
       run.optimizer.name = optimizer;
       const char* kind = run.optimizer.name == "adamw" ? "full" : "compact";
@@ -58,8 +60,7 @@ TEST(Numeric, MemoryCounts) {
       for (const char* preset : {"block", "tight", "lean", "paper"}) {
         run.memory.preset = preset;
         run.compact.sharing = "per_weight";
-        const std::string key =
-            std::string(preset) != "paper" ? preset : std::string("table6_") + kind;
+        const std::string key = std::string(preset) != "paper" ? preset : std::string("table6_") + kind;
         const std::int64_t elements = row["kept_elements_per_token_and_layer"][key].get<std::int64_t>();
         EXPECT_EQ(kept_per_block(run, model),
                   2 * elements * tokens + (std::string(preset) == "block" ? 0 : statistics))
@@ -75,13 +76,15 @@ TEST(Plan, ReferencePoints) {
     const char *file, *preset;
     double gib;
   };
-  for (const Point& p : {Point{"c4_60m_adamw", "lean", 3.5}, Point{"c4_130m_adamw", "lean", 7.6},
-                         Point{"c4_350m_adamw", "lean", 20.0}, Point{"c4_1b_adamw", "lean", 44},
-                         Point{"c4_60m_compact_n4", "tight", 2.1}, Point{"c4_130m_compact_n4", "tight", 4.3},
-                         Point{"c4_350m_compact_n4", "tight", 10.8}, Point{"c4_1b_compact_n4", "tight", 23.6},
-                         Point{"c4_350m_compact_n4", "block", 4.0}, Point{"c4_1b_compact_n4", "block", 10.0}}) {
+  for (const Point& p :
+       {Point{"c4_60m_adamw", "lean", 3.5}, Point{"c4_130m_adamw", "lean", 7.6},
+        Point{"c4_350m_adamw", "lean", 20.0}, Point{"c4_1b_adamw", "lean", 44},
+        Point{"c4_60m_compact_n4", "tight", 2.1}, Point{"c4_130m_compact_n4", "tight", 4.3},
+        Point{"c4_350m_compact_n4", "tight", 10.8}, Point{"c4_1b_compact_n4", "tight", 23.6},
+        Point{"c4_350m_compact_n4", "block", 4.0}, Point{"c4_1b_compact_n4", "block", 10.0}}) {
     const std::string path = COMPACT_SOURCE_DIR "/configs/run/" + std::string(p.file) + ".json";
-    RunConfig run = load_run_config(path, {"batch.micro_batch=128", std::string("memory.preset=") + p.preset});
+    RunConfig run =
+        load_run_config(path, {"batch.micro_batch=128", std::string("memory.preset=") + p.preset});
     const RunPlan plan = plan_run(run, load_model_config(COMPACT_SOURCE_DIR "/" + run.model));
     const std::int64_t bytes = plan.peak - plan.at_peak[static_cast<std::size_t>(Category::Workspace)];
     EXPECT_NEAR(static_cast<double>(bytes) / (1 << 30), p.gib, 0.1 * p.gib) << p.file << " " << p.preset;
@@ -111,7 +114,9 @@ TEST(Numeric, Flops) {
   }
 }
 
-std::vector<float> values_of(const nlohmann::json& tensor) { return tensor["data"].get<std::vector<float>>(); }
+std::vector<float> values_of(const nlohmann::json& tensor) {
+  return tensor["data"].get<std::vector<float>>();
+}
 
 TEST(Numeric, TinyModel) {
   COMPACT_NUMERIC_CASE(c, "tiny_model");
@@ -158,7 +163,8 @@ TEST(Numeric, GradientAccumulationAndChunkedHead) {
   };
   const auto labels_of = [&](const nlohmann::json& j) {
     const auto v = j["data"].get<std::vector<std::int32_t>>();
-    const Tensor t = arena.persistent("labels", {static_cast<std::int64_t>(v.size())}, DType::I32, Category::Weights);
+    const Tensor t =
+        arena.persistent("labels", {static_cast<std::int64_t>(v.size())}, DType::I32, Category::Weights);
     std::copy(v.begin(), v.end(), t.i32());
     return t;
   };
@@ -167,8 +173,9 @@ TEST(Numeric, GradientAccumulationAndChunkedHead) {
     for (std::int64_t i = 0; i < loss.elements(); ++i) sum += static_cast<double>(loss.f32()[i]);
     return sum;
   };
-  const auto result = [&](const Tensor& W, Pass pass, const nlohmann::json& hidden, const nlohmann::json& labels,
-                          const Tensor& dW, std::int64_t chunk_rows, double loss_sum, const nlohmann::json& dhidden) {
+  const auto result = [&](const Tensor& W, Pass pass, const nlohmann::json& hidden,
+                          const nlohmann::json& labels, const Tensor& dW, std::int64_t chunk_rows,
+                          double loss_sum, const nlohmann::json& dhidden) {
     const Tensor h = tensor(hidden);
     const Tensor loss = arena.persistent("loss", {h.rows()}, DType::F32, Category::Weights);
     LmHeadLoss(W, dW, DType::F32, chunk_rows * W.rows() * 4, false)
@@ -191,8 +198,8 @@ TEST(Numeric, GradientAccumulationAndChunkedHead) {
     const Tensor W = tensor(chunked["inputs"]["W"]), dW = tensor(chunked["inputs"]["W"]);
     Pass pass;
     pass.loss_scale = 1.0f / chunked["inputs"]["divisor"].get<float>();
-    result(W, pass, chunked["inputs"]["hidden"], chunked["inputs"]["labels"], dW, rows, chunked["expected"]["loss_sum"],
-           chunked["expected"]["dhidden"]);
+    result(W, pass, chunked["inputs"]["hidden"], chunked["inputs"]["labels"], dW, rows,
+           chunked["expected"]["loss_sum"], chunked["expected"]["dhidden"]);
     expect_near_largest(floats(dW), values_of(chunked["expected"]["dW"]), 1e-5, "dW");
   }
 }
@@ -202,7 +209,8 @@ TEST(Numeric, Evaluation) {
   EvaluationSum sum;
   const auto losses = c["inputs"]["batch_mean_loss"].get<std::vector<double>>();
   const auto tokens = c["inputs"]["batch_tokens"].get<std::vector<std::int64_t>>();
-  for (std::size_t i = 0; i < losses.size(); ++i) sum.add(losses[i] * static_cast<double>(tokens[i]), tokens[i]);
+  for (std::size_t i = 0; i < losses.size(); ++i)
+    sum.add(losses[i] * static_cast<double>(tokens[i]), tokens[i]);
   const Evaluation e = sum.result();
   EXPECT_NEAR(e.loss, c["expected"]["exact"]["loss"].get<double>(), 1e-6);
   EXPECT_NEAR(e.perplexity(), c["expected"]["exact"]["perplexity"].get<double>(), 1e-4);
@@ -228,7 +236,8 @@ TEST(Numeric, InitLoss) {
   EngineRun e(run, model);
   const StepBatch batch = random_batch(32, 128, model.vocab_size, 11);
   const Engine::LossSum sum = e.engine.evaluate(batch.inputs, batch.labels, 32);
-  EXPECT_NEAR(sum.sum / static_cast<double>(sum.tokens), row["loss"].get<double>(), row["within"].get<double>());
+  EXPECT_NEAR(sum.sum / static_cast<double>(sum.tokens), row["loss"].get<double>(),
+              row["within"].get<double>());
 }
 
 }  // namespace

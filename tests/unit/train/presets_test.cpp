@@ -1,6 +1,7 @@
 #include "engine_testing.h"
 
-/// What must not change a result: memory presets, the size of a micro-batch, the chunks of the head, repetition.
+/// What must not change a result: memory presets, the size of a micro-batch, the chunks of the head,
+/// repetition.
 namespace compact::testing {
 namespace {
 
@@ -26,7 +27,8 @@ RunConfig run_of(const Variant& v, const std::string& preset) {
 std::vector<double> train(EngineRun& e, int steps, std::uint32_t masked) {
   std::vector<double> losses;
   for (int s = 0; s < steps; ++s)
-    losses.push_back(e.step(random_batch(8, 12, 61, 100 + static_cast<std::uint32_t>(s), masked), s, 0.01).loss);
+    losses.push_back(
+        e.step(random_batch(8, 12, 61, 100 + static_cast<std::uint32_t>(s), masked), s, 0.01).loss);
   return losses;
 }
 
@@ -120,7 +122,8 @@ TEST_P(Presets, ChunksOfTheHeadChangeOnlyRounding) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Runs, Presets, ::testing::ValuesIn(kVariants), [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Runs, Presets, ::testing::ValuesIn(kVariants),
+                         [](const auto& test) { return test.param.name; });
 
 TEST(Engine, AStepThatIsNotFiniteChangesNothing) {
   for (const char* optimizer : {"adamw", "compact"}) {
@@ -134,7 +137,8 @@ TEST(Engine, AStepThatIsNotFiniteChangesNothing) {
     const StepResult result = e.step(batch, 1, 0.01);
     EXPECT_FALSE(result.applied);
     EXPECT_EQ(e.engine.exponent(), 1);
-    for (const auto& [name, values] : everything(e.engine)) EXPECT_TRUE(same_bits(values, before.at(name))) << name;
+    for (const auto& [name, values] : everything(e.engine))
+      EXPECT_TRUE(same_bits(values, before.at(name))) << name;
     weight.f32()[5] = kept;
     EXPECT_TRUE(e.step(batch, 2, 0.01).applied);
     EXPECT_EQ(e.engine.exponent(), 2);

@@ -2,9 +2,9 @@
 
 #include <cmath>
 
+#include "compact/core/error.h"
 #include "compact/train/inference.h"
 #include "compact/train/plan.h"
-#include "compact/core/error.h"
 
 namespace compact {
 namespace {
@@ -23,7 +23,8 @@ TEST(Sampling, FollowsTheSoftmax) {
   o.seed = 9;
   std::vector<double> counts(kLogits.size());
   constexpr std::uint32_t kDraws = 40000;
-  for (std::uint32_t draw = 0; draw < kDraws; ++draw) ++counts[static_cast<std::size_t>(sample(kLogits, o, draw))];
+  for (std::uint32_t draw = 0; draw < kDraws; ++draw)
+    ++counts[static_cast<std::size_t>(sample(kLogits, o, draw))];
   double total = 0;
   for (float l : kLogits) total += std::exp(static_cast<double>(l) / 1.5);
   for (std::size_t i = 0; i < kLogits.size(); ++i) {
@@ -37,7 +38,8 @@ TEST(Sampling, TopKLeavesOutTheRest) {
   o.temperature = 100;
   o.top_k = 3;
   std::vector<int> counts(kLogits.size());
-  for (std::uint32_t draw = 0; draw < 3000; ++draw) ++counts[static_cast<std::size_t>(sample(kLogits, o, draw))];
+  for (std::uint32_t draw = 0; draw < 3000; ++draw)
+    ++counts[static_cast<std::size_t>(sample(kLogits, o, draw))];
   EXPECT_EQ(counts[0], 0);
   EXPECT_EQ(counts[4], 0);
   for (int i : {1, 2, 3}) EXPECT_GT(counts[static_cast<std::size_t>(i)], 700);
