@@ -133,7 +133,7 @@ double gemm_peak(double seen) {
   if (!folder.empty() && access(path.c_str(), R_OK) == 0) {
     nlohmann::json read = nlohmann::json::parse(std::ifstream(path), nullptr, false);
     if (read.is_object()) known = std::move(read);
-    if (known.contains(key) && known[key].is_number() && known[key].get<double>() > 0)
+    if (known.contains(key) && known[key].is_number() && known[key].get<double>() >= std::max(seen, 1.0))
       return known[key].get<double>();
   }
   const double peak = std::max(seen, measure_gemm_peak());
