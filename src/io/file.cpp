@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <glob.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -111,6 +112,16 @@ void InputFile::read(std::int64_t offset, void* to, std::size_t bytes) const {
     done += static_cast<std::size_t>(n);
   }
 }
+
+FolderLock::FolderLock(const std::string& path)
+    : fd_(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (fd_ < 0) input_error("cannot open the folder {}: {}", path, reason(errno));
+  if (::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  ::close(fd_);
+  input_error("{} is in use by another compact process; wait until it ends, or name another folder", path);
+}
+
+FolderLock::~FolderLock() { ::close(fd_); }
 
 std::string read_text(const std::string& path, std::int64_t limit) {
   const InputFile file(path);

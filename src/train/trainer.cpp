@@ -338,6 +338,10 @@ void train(const TrainRequest& request) {
   }
   auto windows = std::make_shared<Windows>(std::move(train_data), run.data.sequence_length, model.vocab_size);
 
+  // Before anything in the folder is read: a run that is going on would change it meanwhile.
+  std::unique_ptr<FolderLock> lock;
+  if (!request.dry_run && fs::is_directory(run.train.out_dir))
+    lock = std::make_unique<FolderLock>(run.train.out_dir);
   std::optional<Resumed> resumed;
   if (request.resume) {
     resumed = find_resume(run, model, data_fingerprint(windows->dataset()));
@@ -353,6 +357,10 @@ void train(const TrainRequest& request) {
     return;
   }
   require_available(plan.peak, memory_table(plan.at_peak));
+  if (!lock) {
+    make_folders(run.train.out_dir);
+    lock = std::make_unique<FolderLock>(run.train.out_dir);
+  }
   Run(request, model, std::move(windows), std::move(val), plan, std::move(resumed), threads, rss_at_start)
       .execute();
 }

@@ -20,7 +20,9 @@ class Interruption : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Interruption, KilledAtRandomMomentsAndResumed) {
   const Workplace w;
-  w.write_run({{"optimizer", {{"name", GetParam()}}}, {"train", {{"checkpoint_every", 3}}}});
+  w.write_run({{"optimizer", {{"name", GetParam()}}},
+               {"batch", {{"tokens_per_step", 1024}}},
+               {"train", {{"checkpoint_every", 3}}}});
   ASSERT_EQ(w.run("train run.json train.out_dir=whole").code, 0);
   std::mt19937 generator(std::random_device{}());
   int killed = 0;
@@ -28,9 +30,11 @@ TEST_P(Interruption, KilledAtRandomMomentsAndResumed) {
     const bool resume = !w.checkpoints().empty();
     if (!resume) std::filesystem::remove_all(w.path("out"));
     const pid_t child = w.start(std::string("train run.json") + (resume ? " --resume" : ""));
-    // At a random moment after the start, so that steps, evaluations and half-written checkpoints are all
+    // Some steps on and then a little later, so that steps, evaluations and half-written checkpoints are all
     // hit.
-    std::this_thread::sleep_for(std::chrono::microseconds(20000 + generator() % 150000));
+    const std::size_t steps = w.events("step").size() + 1 + generator() % 9;
+    wait_until([&] { return w.events("step").size() >= steps || !w.events("end").empty(); });
+    std::this_thread::sleep_for(std::chrono::microseconds(generator() % 20000));
     kill(child, SIGKILL);
     killed += w.wait(child).code == 128 + SIGKILL;
   }
@@ -38,7 +42,7 @@ TEST_P(Interruption, KilledAtRandomMomentsAndResumed) {
     const Finished last = w.run(std::string("train run.json") + (w.checkpoints().empty() ? "" : " --resume"));
     ASSERT_EQ(last.code, 0) << last.err;
   }
-  EXPECT_GT(killed, 0);
+  EXPECT_GE(killed, 3);
   expect_same_end(w, "whole", "out");
   const auto whole = w.events("step", "whole"), resumed = w.events("step");
   ASSERT_EQ(whole.size(), 60u);

@@ -92,6 +92,20 @@ TEST(Run, ResumeRefusesWhatWouldChangeTheResult) {
   EXPECT_EQ(fine.code, 0) << fine.err;
 }
 
+TEST(Run, OneProcessAtATimeInAFolder) {
+  const Workplace w;
+  w.write_run({{"train", {{"steps", 100000}, {"checkpoint_every", 20}, {"eval_every", 0}}}});
+  const pid_t first = w.start("train run.json");
+  ASSERT_TRUE(wait_until([&] { return !w.checkpoints().empty(); }));
+  const Finished second = w.run("train run.json --resume");
+  EXPECT_EQ(second.code, 2);
+  EXPECT_NE(second.err.find("another compact process"), std::string::npos) << second.err;
+  const std::size_t steps = w.events("step").size();
+  EXPECT_TRUE(wait_until([&] { return w.events("step").size() > steps; })) << "the first run was disturbed";
+  kill(first, SIGTERM);
+  EXPECT_EQ(w.wait(first).code, 0);
+}
+
 TEST(Run, FitsInFiveBudgets) {
   const Workplace w;
   w.write_run({{"data", {{"sequence_length", 64}}},

@@ -47,6 +47,19 @@ class InputFile {
   std::int64_t size_ = 0;
 };
 
+/// Keeps other processes out of a folder while it lives (an advisory lock of the folder itself; no file is made).
+/// Throws InputError when another process holds it. On a file system without locks it does nothing.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& path);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int fd_ = -1;
+};
+
 /// The whole file as text, at most `limit` bytes. Throws InputError.
 std::string read_text(const std::string& path, std::int64_t limit = 64 << 20);
 /// Writes `text` to path.tmp, fsyncs, renames over `path`. Throws RunError.
