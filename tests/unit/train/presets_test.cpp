@@ -145,6 +145,27 @@ TEST(Engine, AStepThatIsNotFiniteChangesNothing) {
   }
 }
 
+// The final norm switches off a channel whose head weight is huge: the loss does not see it, the norm's
+// gradient does.
+TEST(Engine, AFiniteLossWithAnInfiniteGradientChangesNothing) {
+  EngineRun e(small_run(), small_model());
+  constexpr std::int64_t kChannel = 3, kLabel = 5, C = 24;
+  std::map<std::string, Tensor> weights;
+  for (const NamedTensor& t : e.engine.model().named_weights()) weights[t.name] = t.data;
+  for (std::int64_t id = 0; id < 61; ++id)
+    weights["model.embed_tokens.weight"].f32()[id * C + kChannel] = 100;
+  weights["model.norm.weight"].f32()[kChannel] = 0;
+  weights["lm_head.weight"].f32()[kLabel * C + kChannel] = 3e38f;
+  StepBatch batch = random_batch(8, 12, 61, 3);
+  std::fill(batch.labels.begin(), batch.labels.end(), static_cast<std::int32_t>(kLabel));
+  const auto before = everything(e.engine);
+  const StepResult result = e.step(batch, 0, 0.01);
+  EXPECT_TRUE(std::isfinite(result.loss));
+  EXPECT_FALSE(std::isfinite(result.grad_norm));
+  EXPECT_FALSE(result.applied);
+  EXPECT_EQ(everything(e.engine), before);
+}
+
 TEST(Engine, AStepWithoutTargetsChangesNothing) {
   EngineRun e(small_run(), small_model());
   const auto before = everything(e.engine);
