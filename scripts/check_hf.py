@@ -162,7 +162,7 @@ def check_greedy(torch, model, compact, tokenizer_file, prompt, count, tolerance
             break
         ids.append(following)
     theirs = tokenizer.decode(ids)
-    ours = compact.call("generate", "--prompt", prompt, "--max-tokens", str(count), "--temperature", "0").rstrip("\n")
+    ours = compact.call("generate", "--prompt", prompt, "--max-tokens", str(count), "--temperature", "0").removesuffix("\n")
     same = ours == theirs
     print(f"greedy continuation of {prompt!r}: {'the same' if same else 'differs'} over {len(ids)} tokens, closest "
           f"choice {closest:.1e}")

@@ -99,8 +99,12 @@ def markdown(header, rows):
 
 
 def main():
+    if "-h" in sys.argv[1:] or "--help" in sys.argv[1:]:
+        print(__doc__.strip())
+        return
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
-        sys.exit(__doc__)
+        print(__doc__.strip(), file=sys.stderr)
+        sys.exit(2)
     runs = [Run(folder) for folder in sys.argv[1:]]
     print(markdown([""] + [run.name for run in runs], rows_of(runs)))
 

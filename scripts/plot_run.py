@@ -109,7 +109,10 @@ def main():
     if options.title:
         figure.suptitle(options.title)
     pathlib.Path(options.out).resolve().parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(options.out, dpi=130)
+    try:
+        figure.savefig(options.out, dpi=130)
+    except (OSError, ValueError) as error:
+        sys.exit(f"plot_run.py: {options.out} cannot be written: {error}")
     print(options.out)
 
 

@@ -69,7 +69,8 @@ fi
 step "Training a SentencePiece tokenizer of 4096 pieces: $data/tokenizer.model"
 "$compact" tokenizer-train --vocab-size 4096 --out "$data/tokenizer" "${texts[@]}" >build/tokenizer.log 2>&1 || {
   tail -n 20 build/tokenizer.log >&2
-  exit 1
+  echo "quickstart.sh: the quickstart's model has a vocabulary of 4096; give it more text (some 500 KB or more)" >&2
+  exit 2
 }
 
 step "Writing token shards, one document in twenty for validation: ${data}/text_*.bin"

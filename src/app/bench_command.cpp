@@ -28,7 +28,7 @@ void add_bench_command(CLI::App& app) {
       ->check(CLI::Range(1, 1000));
   command->add_flag("--json", args->json, "print one JSON value");
   command->callback([args] {
-    const RunConfig run = load_run_config(args->file, args->overrides);
+    RunConfig run = load_run_config(args->file, args->overrides);
     const ModelConfig model = model_of(run);
     check_against_model(run, model, args->file);
     check_computable(run, args->file);

@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -62,6 +63,8 @@ void add_eval_command(CLI::App& app) {
     if (e.tokens == 0)
       input_error("{}: no position has a target (all rows are padding), so there is no loss to report",
                   args->data);
+    if (!std::isfinite(e.loss))
+      run_error("{}: the loss on {} is not finite, so the weights are of no use", folder, args->data);
     if (args->json) {
       const nlohmann::ordered_json j = {{"loss", e.loss},
                                         {"perplexity", e.perplexity()},
@@ -71,9 +74,10 @@ void add_eval_command(CLI::App& app) {
       fmt::print("{}\n", j.dump());
     } else {
       fmt::print(
-          "{}: loss {:.5f}, perplexity {:.4f} over {} tokens (published divisor, batches of {}: loss {:.5f}, "
+          "{}: loss {:.5f}, perplexity {:.4f} over {} tokens in windows of {} (with the published tables' "
+          "divisor, batches of {}: loss {:.5f}, "
           "perplexity {:.4f})\n",
-          folder, e.loss, e.perplexity(), e.tokens, batch, e.galore_loss, e.galore_perplexity());
+          folder, e.loss, e.perplexity(), e.tokens, T, batch, e.galore_loss, e.galore_perplexity());
     }
   });
 }

@@ -79,12 +79,14 @@ void add_generate_command(CLI::App& app) {
       ->check([](const std::string& text) {
         double value = 0;
         const bool fine = CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value >= 0;
-        return fine ? std::string() : "--temperature: expected a number >= 0, found " + text;
+        return fine ? std::string() : "expected a number >= 0, found " + text;
       });
   command->add_option("--top-k", args->sampling.top_k, "draw among the K likeliest tokens only; 0: all")
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
-  command->add_option("--seed", args->sampling.seed, "another seed, another text")->capture_default_str();
+  command->add_option("--seed", args->sampling.seed, "another seed, another text")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{0}, INT64_MAX));
   command->add_option("--tokenizer", args->tokenizer, "SentencePiece model; default: the checkpoint's own")
       ->type_name("FILE");
   command->add_option("--threads", args->threads, "CPU threads; default: all")->check(CLI::Range(0, 1024));

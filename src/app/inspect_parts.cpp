@@ -12,6 +12,7 @@
 #include "compact/core/error.h"
 #include "compact/data/token_shard.h"
 #include "compact/data/tokenizer.h"
+#include "compact/io/file.h"
 #include "compact/io/safetensors.h"
 #include "compact/model/config.h"
 
@@ -41,6 +42,20 @@ std::string value_text(const JsonValue& value) {
 
 void rest(std::size_t all) {
   if (all > kLongestList) fmt::print("  ... and {} more\n", all - kLongestList);
+}
+
+/// Every shard of a data manifest is there with its number of tokens and its hash. Throws InputError.
+void check_shards(const std::string& path) {
+  const DataManifest manifest = read_manifest(path);
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  for (const DataManifest::Entry& entry : manifest.shards) {
+    const std::string file = (folder / entry.file).string();
+    if (const std::int64_t found = TokenShard(file).tokens(); found != entry.tokens)
+      input_error("{}: holds {} tokens, {} says {}", file, found, path, entry.tokens);
+    if (const std::string found = xxh3_of_file(file); found != entry.xxh3)
+      input_error("{}: its hash is {}, {} says {}; the shard was changed", file, found, path, entry.xxh3);
+  }
+  line("shards", "tokens and hashes hold");
 }
 
 /// The shards of a data manifest.
@@ -162,6 +177,7 @@ void json_file(const std::string& path) {
     fmt::print("{}: manifest of token shards\n", path);
     json_lines(root);
     shard_lines(*shards);
+    check_shards(path);
     return;
   }
   if (std::filesystem::path(path).filename() == "MANIFEST.json") {

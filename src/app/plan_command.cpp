@@ -22,17 +22,17 @@ void add_plan_command(CLI::App& app) {
   command->add_option("overrides", args->overrides, "settings that replace those of the file")
       ->type_name("key.path=value");
   command->add_flag("--json", args->json, "print one JSON value");
-  command
-      ->add_option("--fit", args->fit,
-                   "find the fastest preset, micro-batch and chunk that need at most this")
-      ->type_name("BYTES");
-  command->callback([args] {
+  CLI::Option* fit = command
+                         ->add_option("--fit", args->fit,
+                                      "find the fastest preset, micro-batch and chunk that need at most this")
+                         ->type_name("BYTES");
+  command->callback([args, fit] {
     RunConfig run = load_run_config(args->file, args->overrides);
     const ModelConfig model = model_of(run);
     check_against_model(run, model, args->file);
     use_threads(run.threads, 1);
     RunPlan plan;
-    if (args->fit.empty()) {
+    if (fit->count() == 0) {
       plan = plan_run(run, model);
     } else {
       const std::int64_t bytes = parse_bytes(args->fit, "--fit");

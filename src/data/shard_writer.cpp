@@ -59,17 +59,25 @@ std::pair<std::string, std::string> split_prefix(const std::string& prefix) {
   return {folder.empty() ? "." : folder, path.filename().string()};
 }
 
-void remove_old_shards(const std::string& prefix) {
-  remove_file(prefix + ".json");
+namespace {
+void remove_shards(const std::string& prefix, std::string_view extension) {
   const auto [folder, name] = split_prefix(prefix);
   std::error_code code;
   std::vector<std::string> old;
   for (std::filesystem::directory_iterator i(folder, code), end; !code && i != end; i.increment(code))
-    if (is_shard_name(i->path().filename().string(), name) && i->path().extension() == ".bin")
+    if (is_shard_name(i->path().filename().string(), name) && i->path().extension() == extension)
       old.push_back(i->path().string());
   if (code) run_error("cannot list the folder {}: {}", folder, code.message());
   for (const std::string& path : old) remove_file(path);
 }
+}  // namespace
+
+void remove_old_shards(const std::string& prefix) {
+  remove_file(prefix + ".json");
+  remove_shards(prefix, ".bin");
+}
+
+void remove_stale_shards(const std::string& prefix) { remove_shards(prefix, ".tmp"); }
 
 ShardWriter::ShardWriter(const std::string& prefix, const std::string& split, const ShardFormat& format)
     : prefix_(prefix),

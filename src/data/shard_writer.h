@@ -54,6 +54,9 @@ class ShardWriter {
 
 /// Removes the manifest and then the shards that an earlier run left under this prefix.
 void remove_old_shards(const std::string& prefix);
+
+/// Removes the half-written .tmp shards that a killed run left under this prefix.
+void remove_stale_shards(const std::string& prefix);
 /// Folder and name of a prefix; the folder is "." where the prefix names none.
 std::pair<std::string, std::string> split_prefix(const std::string& prefix);
 

@@ -205,6 +205,7 @@ TokenizeResult tokenize(const TokenizeOptions& options) {
         options.tokenizer);
   const auto [folder, name] = split_prefix(options.out_prefix);
   make_folders(folder);
+  remove_stale_shards(options.out_prefix);
 
   ShardFormat format;
   format.vocab_size = tokenizer.vocab_size();

@@ -94,9 +94,12 @@ std::string resolve_checkpoint(const std::string& path) {
     });
     if (all.empty()) input_error("{}: this run has no complete checkpoint", path);
     fmt::print(stderr, "using checkpoint {}\n", all.back());
+    verify_checkpoint(all.back(), true);
     return all.back();
   }
   require_model_folder(folder.string());
+  // A folder of other programs has no manifest to hold it to.
+  if (fs::exists(folder / "MANIFEST.json", ignored)) verify_checkpoint(folder.string(), true);
   return folder.string();
 }
 

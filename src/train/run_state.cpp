@@ -40,7 +40,7 @@ struct ReadState {
 
 ReadState read_state(const std::string& path) {
   const nlohmann::json j = nlohmann::json::parse(read_text(path), nullptr, false);
-  if (!j.is_object()) input_error("{}: not a JSON object; the checkpoint is damaged, use an older one", path);
+  if (!j.is_object()) input_error("{}: not a JSON object", path);
   ReadState r;
   try {
     if (j.at("version").get<int>() != kStateVersion)
@@ -55,8 +55,7 @@ ReadState read_state(const std::string& path) {
     r.fingerprint = j.at("data").get<std::string>();
     r.config = parse_run_config(j.at("config").dump(), path);
   } catch (const nlohmann::json::exception&) {
-    input_error("{}: a key is missing or of the wrong type; the checkpoint is damaged, use an older one",
-                path);
+    input_error("{}: a key is missing or of the wrong type", path);
   }
   return r;
 }
@@ -65,6 +64,9 @@ void check_config(const RunConfig& was, const RunConfig& now, const std::string&
   for (const ConfigDifference& d : compare_configs(was, now)) {
     if (d.may_change) continue;
     if (d.key == "train.steps" && now.train.steps > was.train.steps) continue;
+    if (d.key == "train.steps")
+      input_error("--resume: train.steps is {} now and was {} when {} was written; it may grow, not shrink",
+                  d.now, d.was, folder);
     input_error(
         "--resume: {} is {} now and was {} when {} was written; a resumed run may not change it. Put the old "
         "value "
@@ -130,13 +132,17 @@ Resumed find_resume(const RunConfig& run, const ModelConfig& model, const std::s
                 std::filesystem::exists(out) ? " in another out_dir" : "");
   Resumed r;
   r.folder = found.back();
-  for (const char* file : {"config.json", "model.safetensors", "optimizer.safetensors", "state.json"})
-    if (!std::filesystem::exists(r.folder + "/" + file))
-      input_error(
-          "{}/{}: the file is missing, so the run cannot go on from this checkpoint; use an older one",
-          r.folder, file);
-  const ReadState read = read_state(r.folder + "/state.json");
-  verify_checkpoint(r.folder, true);
+  ReadState read;
+  try {
+    for (const char* file : {"config.json", "model.safetensors", "optimizer.safetensors", "state.json"})
+      if (!std::filesystem::exists(r.folder + "/" + file))
+        input_error("{}/{}: the file is missing", r.folder, file);
+    read = read_state(r.folder + "/state.json");
+    verify_checkpoint(r.folder, true);
+  } catch (const InputError& damage) {
+    if (found.size() == 1) input_error("{}; the run has no older checkpoint to go on from", damage.what());
+    input_error("{}; to go on from {}, move {} away", damage.what(), found[found.size() - 2], r.folder);
+  }
   r.state = read.state;
   r.config = read.config;
   check_config(read.config, run, r.folder);

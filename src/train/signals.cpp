@@ -35,11 +35,12 @@ SignalScope::SignalScope() {
   checkpoints = 0;
   handle(SIGINT, on_stop);
   handle(SIGTERM, on_stop);
+  handle(SIGHUP, on_stop);  // the terminal was closed
   handle(SIGUSR1, on_checkpoint);
 }
 
 SignalScope::~SignalScope() {
-  for (int number : {SIGINT, SIGTERM, SIGUSR1}) handle(number, SIG_DFL);
+  for (int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) handle(number, SIG_DFL);
 }
 
 bool SignalScope::stop_requested() const { return stops.load() > 0; }

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "compact/core/error.h"
+#include "compact/data/tokenizer.h"
 #include "compact/io/checkpoint.h"
 #include "compact/io/file.h"
 #include "compact/model/weights_file.h"
@@ -28,7 +29,8 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
-ModelConfig model_of(const RunConfig& run) {
+ModelConfig model_of(RunConfig& run) {
+  if (!run.init_from.empty()) run.init_from = resolve_checkpoint(run.init_from);
   ModelConfig model = load_model_config(run.init_from.empty() ? run.model : run.init_from + "/config.json");
   // RoPE has no table of positions to run out of: longer sequences only raise what the checkpoint's config
   // says.
@@ -75,6 +77,15 @@ void check_different_data(const Dataset& train, const Dataset& val) {
                     a->path());
 }
 
+// The data know which ids begin and end a text; a checkpoint that said otherwise would not stop where its
+// texts do.
+void adopt_token_ids(ModelConfig& model, const Dataset& data) {
+  if (!data.manifest) return;
+  model.eos_token_id = data.manifest->end_of_text;
+  if (const std::string path = data.tokenizer_path(); !path.empty())
+    if (const std::int32_t bos = Tokenizer(path).bos(); bos >= 0) model.bos_token_id = bos;
+}
+
 bool holds_a_run(const std::string& out) {
   if (fs::exists(out + "/metrics.jsonl") || fs::exists(out + "/config.resolved.json")) return true;
   return !list_checkpoints(out, [](const std::string&, const std::string&) {}).empty();
@@ -83,10 +94,10 @@ bool holds_a_run(const std::string& out) {
 // One training run after all checks: owns what lives as long as the run.
 class Run {
  public:
-  Run(const TrainRequest& request, const ModelConfig& model, std::shared_ptr<const Windows> train,
+  Run(const RunConfig& run, const ModelConfig& model, std::shared_ptr<const Windows> train,
       std::shared_ptr<const Windows> val, const RunPlan& plan, std::optional<Resumed> resumed, int threads,
       std::int64_t rss_at_start)
-      : run_(request.run),
+      : run_(run),
         train_(std::move(train)),
         val_(std::move(val)),
         plan_(plan),
@@ -285,11 +296,11 @@ void Run::execute() {
     if (state_.skipped_in_row > run_.train.max_skipped)
       run_error(
           "step {}: the loss or the gradient was not finite in {} steps in a row (train.max_skipped is {}); "
-          "no weight "
-          "was changed by them. A smaller optimizer.lr, more warmup or optimizer.clip_norm helps; the last "
-          "checkpoint "
-          "in {} is good",
-          state_.step, state_.skipped_in_row, run_.train.max_skipped, run_.train.out_dir);
+          "no "
+          "weight was changed by them. A smaller optimizer.lr, more warmup or optimizer.clip_norm helps; {}",
+          state_.step, state_.skipped_in_row, run_.train.max_skipped,
+          saved_step_ < 0 ? std::string("there is no checkpoint yet")
+                          : fmt::format("the checkpoint of step {} is good", saved_step_));
 
     const bool last = state_.step == run_.train.steps;
     if (due(run_.train.eval_every) || last) evaluate_now();
@@ -320,13 +331,12 @@ void Run::execute() {
 
 void train(const TrainRequest& request) {
   const std::int64_t rss_at_start = resident_bytes();
-  const RunConfig& run = request.run;
-  const ModelConfig model = model_of(run);
+  RunConfig run = request.run;
+  ModelConfig model = model_of(run);
   check_against_model(run, model, request.run_file);
   check_computable(run, request.run_file);
   for (const std::string& key : unused_settings(run))
-    fmt::print(stderr, "compact: warning: {}: {} changes nothing with optimizer.name \"{}\"\n",
-               request.run_file, key, run.optimizer.name);
+    fmt::print(stderr, "compact: warning: {}: {} changes nothing in this run\n", request.run_file, key);
   const int threads = use_threads(run.threads, 1);
 
   Dataset train_data = open_dataset(run.data.train, "data.train", model.vocab_size);
@@ -336,6 +346,7 @@ void train(const TrainRequest& request) {
     check_different_data(train_data, val_data);
     val = std::make_shared<Windows>(std::move(val_data), run.data.sequence_length, model.vocab_size);
   }
+  adopt_token_ids(model, train_data);
   auto windows = std::make_shared<Windows>(std::move(train_data), run.data.sequence_length, model.vocab_size);
 
   // Before anything in the folder is read: a run that is going on would change it meanwhile.
@@ -361,7 +372,7 @@ void train(const TrainRequest& request) {
     make_folders(run.train.out_dir);
     lock = std::make_unique<FolderLock>(run.train.out_dir);
   }
-  Run(request, model, std::move(windows), std::move(val), plan, std::move(resumed), threads, rss_at_start)
+  Run(run, model, std::move(windows), std::move(val), plan, std::move(resumed), threads, rss_at_start)
       .execute();
 }
 

@@ -5,7 +5,9 @@
 #include <array>
 #include <cstdio>
 
+#include "compact/data/token_shard.h"
 #include "compact/io/checkpoint.h"
+#include "compact/io/file.h"
 #include "compact/model/config.h"
 #include "compact/model/weights_file.h"
 #include "unit/io/io_testing.h"
@@ -109,10 +111,20 @@ TEST_F(Inspect, DataFiles) {
   expect_shown(at("x_train_000000.bin"), {"token shard", "uint16", "20", "40 41 42"});
   put_file(at("renamed"), shard);
   expect_shown(at("renamed"), {"token shard"});
-  put_file(at("x.json"), R"({"vocab_size": 64, "layout": "packed",
-                             "shards": [{"file": "x_train_000000.bin", "tokens": 1200}, {"file": "y", "tokens": 34}]})");
+  DataManifest manifest;
+  manifest.path = at("x.json");
+  manifest.vocab_size = 64;
+  manifest.tokenizer_file = "x_tokenizer.model";
+  manifest.end_of_text = 2;
+  manifest.shards = {{"x_train_000000.bin", 20, 0, xxh3_of_file(at("x_train_000000.bin"))}};
+  write_manifest(manifest);
   expect_shown(at("x.json"),
-               {"manifest of token shards", "packed", "2 entries", "x_train_000000.bin", "1,234"});
+               {"manifest of token shards", "packed", "1 entr", "x_train_000000.bin", "hashes hold"});
+  shard[1024 + 6] = 1;  // one token changed: the hash tells
+  put_file(at("x_train_000000.bin"), shard);
+  EXPECT_EQ(run("inspect " + at("x.json")).exit, 2);
+  fs::remove(at("x_train_000000.bin"));
+  EXPECT_EQ(run("inspect " + at("x.json")).exit, 2);
   put_file(at("run.log"), "one\ntwo\x1b[2J\nthree\nfour\nfive\nsix\nseven\n");
   expect_shown(at("run.log"), {"7", "| one", "two [2J", "| seven"});
   put_file(at("cut.bin"), shard.substr(0, 1030));

@@ -1,5 +1,7 @@
 #include <cmath>
 
+#include "compact/data/token_shard.h"
+#include "compact/io/file.h"
 #include "process.h"
 
 /// The commands on a small run: what they print and write, and how much memory the process takes.
@@ -90,6 +92,64 @@ TEST(Run, ResumeRefusesWhatWouldChangeTheResult) {
   const Finished fine =
       w.run("train run.json --resume train.steps=20 batch.micro_batch=2 threads=2 memory.preset=block");
   EXPECT_EQ(fine.code, 0) << fine.err;
+}
+
+// A damaged checkpoint must not pass for a good one anywhere it is used.
+TEST(Run, DamagedWeightsAreRefusedEverywhere) {
+  const Workplace w;
+  w.write_run({{"train", {{"steps", 20}}}});
+  ASSERT_EQ(w.run("train run.json").code, 0);
+  const std::string newest = w.checkpoints().back();
+  std::string weights = contents(newest + "/model.safetensors");
+  weights[weights.size() - 100] = static_cast<char>(weights[weights.size() - 100] ^ 1);
+  std::ofstream(newest + "/model.safetensors", std::ios::binary) << weights;
+  const std::string older = w.checkpoints()[0];
+  for (const std::string& command : std::vector<std::string>{
+           "eval out --data val.bin", "eval " + newest + " --data val.bin", "export out --out x",
+           "train run.json model= init_from=out train.out_dir=new", "train run.json --resume"}) {
+    const Finished f = w.run(command);
+    EXPECT_EQ(f.code, 2) << command;
+    EXPECT_NE(f.err.find("model.safetensors"), std::string::npos) << command << ": " << f.err;
+    if (command.ends_with("--resume")) {
+      EXPECT_NE(f.err.find("move"), std::string::npos) << f.err;
+    }
+  }
+  std::filesystem::remove_all(newest);
+  EXPECT_EQ(w.run("train run.json --resume").code, 0);
+  // A whole run folder serves as a start.
+  EXPECT_EQ(w.run("train run.json model= init_from=out train.out_dir=new train.steps=10").code, 0);
+}
+
+// Data say which id ends a text; a checkpoint that said another would not stop where its texts do.
+TEST(Run, CheckpointsHaveTheTokenIdsOfTheirData) {
+  const Workplace w;
+  w.shard("x_train_000000.bin", 4000);
+  DataManifest manifest;
+  manifest.path = w.path("x.json");
+  manifest.vocab_size = 64;
+  manifest.tokenizer_file = "x_tokenizer.model";
+  manifest.end_of_text = 5;
+  manifest.shards = {{"x_train_000000.bin", 4000, 0, xxh3_of_file(w.path("x_train_000000.bin"))}};
+  write_manifest(manifest);
+  const Finished f = w.run("train run.json data.train=x_train_*.bin train.steps=2 train.eval_every=0");
+  ASSERT_EQ(f.code, 0) << f.err;
+  EXPECT_EQ(nlohmann::json::parse(contents(w.checkpoints().back() + "/config.json"))["eos_token_id"], 5);
+}
+
+TEST(Run, ADivergedRunSaysWhatIsLeft) {
+  const Workplace w;
+  const Finished f = w.run(
+      "train run.json optimizer.lr=1e30 schedule.warmup=0 train.max_skipped=2 train.checkpoint_every=50");
+  EXPECT_EQ(f.code, 1);
+  EXPECT_NE(f.err.find("there is no checkpoint yet"), std::string::npos) << f.err;
+}
+
+TEST(Run, EmptyArgumentsAreNoArguments) {
+  const Workplace w;
+  ASSERT_EQ(w.run("train run.json train.steps=10").code, 0);
+  EXPECT_EQ(w.run("export out --out ''").code, 2);
+  EXPECT_EQ(w.run("plan run.json --fit ''").code, 2);
+  EXPECT_EQ(w.run("generate out --prompt x --seed -1").code, 2);
 }
 
 TEST(Run, OneProcessAtATimeInAFolder) {

@@ -63,7 +63,8 @@ void require_model_folder(const std::string& folder);
 std::vector<std::string> export_checkpoint(const std::string& checkpoint, const std::string& out);
 
 /// The folder of the model that `path` names: itself if it is a model folder, the newest checkpoint if it is
-/// a run folder (a line on stderr says which). Throws InputError.
+/// a run folder (a line on stderr says which). Where it has a MANIFEST.json, sizes and hashes must hold.
+/// Throws InputError.
 std::string resolve_checkpoint(const std::string& path);
 
 }  // namespace compact

@@ -47,8 +47,8 @@ class InputFile {
   std::int64_t size_ = 0;
 };
 
-/// Keeps other processes out of a folder while it lives (an advisory lock of the folder itself; no file is made).
-/// Throws InputError when another process holds it. On a file system without locks it does nothing.
+/// Keeps other processes out of a folder while it lives (an advisory lock of the folder itself; no file is
+/// made). Throws InputError when another process holds it. On a file system without locks it does nothing.
 class FolderLock {
  public:
   explicit FolderLock(const std::string& path);
