@@ -23,7 +23,7 @@ void add_export_command(CLI::App& app) {
   command->add_option("--out", options->out, "folder to write: new or empty")->required();
   command->callback([options] {
     if (options->out.empty()) input_error("export --out: the name of a folder is needed, found an empty one");
-    const auto files = export_checkpoint(resolve_checkpoint(options->checkpoint), options->out);
+    const auto files = export_checkpoint(options->checkpoint, options->out);
     fmt::print("{}: {}\n", options->out, fmt::join(files, ", "));
   });
 }

@@ -2,14 +2,10 @@
 #include <utility>
 
 #include "compact/core/error.h"
+#include "compact/core/labels.h"
 #include "compact/data/loader.h"
 
 namespace compact {
-namespace {
-
-constexpr std::int32_t kIgnored = -100;
-
-}  // namespace
 
 Windows::Windows(Dataset dataset, std::int64_t T, std::int64_t vocab_size)
     : dataset_(std::move(dataset)), T_(T), vocab_size_(vocab_size) {
@@ -52,7 +48,7 @@ void Windows::read(std::int64_t index, std::int32_t* inputs, std::int32_t* label
   std::int64_t length = T_;
   while (length > 0 && inputs[length - 1] == padding) --length;
   if (length > 0 && length < T_ && dataset_.manifest->padding_id == dataset_.manifest->end_of_text) ++length;
-  std::fill(labels + std::max<std::int64_t>(length - 1, 0), labels + T_, kIgnored);
+  std::fill(labels + std::max<std::int64_t>(length - 1, 0), labels + T_, kIgnoreIndex);
 }
 
 }  // namespace compact

@@ -19,7 +19,6 @@ namespace {
 std::vector<CheckpointManifest::File> model_files(const fs::path& folder) {
   std::vector<CheckpointManifest::File> files;
   if (fs::exists(folder / "MANIFEST.json")) {
-    verify_checkpoint(folder.string(), true);
     for (auto& file : read_checkpoint_manifest(folder.string()).files)
       if (file.name != "optimizer.safetensors" && file.name != "state.json") files.push_back(std::move(file));
     return files;
@@ -34,8 +33,7 @@ std::vector<CheckpointManifest::File> model_files(const fs::path& folder) {
 }  // namespace
 
 std::vector<std::string> export_checkpoint(const std::string& checkpoint, const std::string& out) {
-  const fs::path from = without_slash(checkpoint), to = without_slash(out);
-  require_model_folder(from.string());
+  const fs::path from = resolve_checkpoint(checkpoint), to = without_slash(out);
   const auto files = model_files(from);
   SafetensorsReader((from / "model.safetensors").string());  // the header is whole
 

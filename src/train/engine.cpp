@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "compact/core/error.h"
-#include "compact/kernels/cross_entropy.h"
 #include "compact/kernels/global_norm.h"
 
 namespace compact {
@@ -61,30 +60,8 @@ Engine::Engine(Arena& arena, const RunConfig& run, const ModelConfig& model)
     : run_(run), context_(arena), model_(context_, model, llama_options(run)) {
   optimizer_ = make_optimizer(optimizer_options(run));
   optimizer_->allocate(context_, model_.parameters());
-  const Shape tokens{run.batch.micro_batch * run.data.sequence_length};
-  ids_ = arena.persistent("ids", tokens, DType::I32, Category::Workspace);
-  labels_ = arena.persistent("labels", tokens, DType::I32, Category::Workspace);
-  loss_ = arena.persistent("loss", tokens, DType::F32, Category::Workspace);
+  tokens_.emplace(arena, run_.batch.micro_batch * run_.data.sequence_length);
   norm_ = arena.persistent("grad_norm", {1}, DType::F32, Category::Workspace);
-}
-
-// Every pass has the full micro-batch's shape, so that memory and kernels are those of the plan: missing
-// sequences are filled with positions that have no target.
-void Engine::stage(const std::vector<std::int32_t>& inputs, const std::vector<std::int32_t>& labels,
-                   std::int64_t first, std::int64_t sequences) {
-  if (context_.planning()) return;
-  const std::int64_t T = run_.data.sequence_length, n = sequences * T;
-  std::copy_n(inputs.begin() + first * T, n, ids_.i32());
-  std::copy_n(labels.begin() + first * T, n, labels_.i32());
-  std::fill(ids_.i32() + n, ids_.i32() + ids_.elements(), 0);
-  std::fill(labels_.i32() + n, labels_.i32() + labels_.elements(), kIgnoreIndex);
-}
-
-double Engine::sum_of_losses() const {
-  double sum = 0;
-  if (context_.planning()) return sum;
-  for (std::int64_t i = 0; i < loss_.elements(); ++i) sum += static_cast<double>(loss_.f32()[i]);
-  return sum;
 }
 
 StepResult Engine::step(Communicator& communicator, const StepBatch& batch, std::int64_t index, double lr) {
@@ -94,9 +71,9 @@ StepResult Engine::step(Communicator& communicator, const StepBatch& batch, std:
   double losses[1] = {0};
   model_.zero_gradients(context_);
   for (std::int64_t at = 0; at < batch.sequences; at += B) {
-    stage(batch.inputs, batch.labels, at, std::min(B, batch.sequences - at));
-    model_.forward_backward(context_, pass, ids_, labels_, loss_);
-    losses[0] += sum_of_losses();
+    tokens_->stage(batch.inputs, batch.labels, at * pass.T, std::min(B, batch.sequences - at) * pass.T);
+    model_.forward_backward(context_, pass, tokens_->ids, tokens_->labels, tokens_->loss);
+    losses[0] += tokens_->losses().sum;
     pass.first = false;
   }
 
@@ -122,16 +99,12 @@ StepResult Engine::step(Communicator& communicator, const StepBatch& batch, std:
   return result;
 }
 
-Engine::LossSum Engine::evaluate(const std::vector<std::int32_t>& inputs,
-                                 const std::vector<std::int32_t>& labels, std::int64_t sequences) {
-  stage(inputs, labels, 0, sequences);
+LossSum Engine::evaluate(const std::vector<std::int32_t>& inputs, const std::vector<std::int32_t>& labels,
+                         std::int64_t sequences) {
   const Pass pass{run_.batch.micro_batch, run_.data.sequence_length};
-  model_.forward(context_, pass, ids_, labels_, loss_);
-  LossSum result;
-  result.sum = sum_of_losses();
-  result.tokens = std::count_if(labels.begin(), labels.begin() + sequences * pass.T,
-                                [](std::int32_t label) { return label != kIgnoreIndex; });
-  return result;
+  tokens_->stage(inputs, labels, 0, sequences * pass.T);
+  model_.forward(context_, pass, tokens_->ids, tokens_->labels, tokens_->loss);
+  return tokens_->losses();
 }
 
 }  // namespace compact

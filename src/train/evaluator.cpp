@@ -36,8 +36,8 @@ std::optional<Evaluation> evaluate(const Windows& windows, std::int64_t batch,
     if (stop()) return std::nullopt;
     const std::int64_t n = std::min(batch, count - at);
     for (std::int64_t i = 0; i < n; ++i) windows.read(at + i, inputs.data() + i * T, labels.data() + i * T);
-    const auto [loss, tokens] = batch_loss(inputs, labels, n);
-    sum.add(loss, tokens);
+    const LossSum losses = batch_loss(inputs, labels, n);
+    sum.add(losses.sum, losses.tokens);
   }
   return sum.result();
 }

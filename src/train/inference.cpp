@@ -7,7 +7,6 @@
 #include "compact/core/error.h"
 #include "compact/core/philox.h"
 #include "compact/io/checkpoint.h"
-#include "compact/kernels/cross_entropy.h"
 #include "compact/model/weights_file.h"
 #include "compact/train/machine.h"
 
@@ -15,11 +14,9 @@ namespace compact {
 
 struct InferenceModel::Parts {
   Parts(Arena& arena, const ModelConfig& config, const InferenceSizes& sizes)
-      : context(arena), model(context, config, options(std::max(sizes.T, sizes.positions))) {
-    const Shape tokens{std::max(sizes.batch * sizes.T, sizes.positions)};
-    ids = arena.persistent("ids", tokens, DType::I32, Category::Workspace);
-    labels = arena.persistent("labels", tokens, DType::I32, Category::Workspace);
-    loss = arena.persistent("loss", tokens, DType::F32, Category::Workspace);
+      : context(arena),
+        model(context, config, options(std::max(sizes.T, sizes.positions))),
+        tokens(arena, std::max(sizes.batch * sizes.T, sizes.positions)) {
     logits = arena.persistent("logits", {config.vocab_size}, DType::F32, Category::Workspace);
     if (sizes.positions > 0) caches = model.make_caches(context, sizes.positions);
   }
@@ -33,19 +30,20 @@ struct InferenceModel::Parts {
 
   Context context;
   Llama model;
-  Tensor ids, labels;  // [N] I32
-  Tensor loss;         // [N] F32
-  Tensor logits;       // [V] F32
+  TokenBuffers tokens;
+  Tensor logits;  // [V] F32
   std::vector<BlockCache> caches;
 };
 
 void InferenceModel::rehearse(Arena& arena, const ModelConfig& config, const InferenceSizes& sizes) {
   Parts parts(arena, config, sizes);
   if (sizes.batch > 0)
-    parts.model.forward(parts.context, {sizes.batch, sizes.T}, parts.ids, parts.labels, parts.loss);
+    parts.model.forward(parts.context, {sizes.batch, sizes.T}, parts.tokens.ids, parts.tokens.labels,
+                        parts.tokens.loss);
   if (sizes.positions == 0) return;
-  parts.model.decode(parts.context, 0, parts.ids.slice(0, sizes.prompt), parts.caches, parts.logits);
-  parts.model.decode(parts.context, sizes.positions - 1, parts.ids.slice(0, 1), parts.caches, parts.logits);
+  parts.model.decode(parts.context, 0, parts.tokens.ids.slice(0, sizes.prompt), parts.caches, parts.logits);
+  parts.model.decode(parts.context, sizes.positions - 1, parts.tokens.ids.slice(0, 1), parts.caches,
+                     parts.logits);
 }
 
 InferenceModel::InferenceModel(const std::string& folder, const InferenceSizes& sizes)
@@ -60,26 +58,19 @@ InferenceModel::InferenceModel(const std::string& folder, const InferenceSizes& 
 
 InferenceModel::~InferenceModel() = default;
 
-std::pair<double, std::int64_t> InferenceModel::batch_loss(const std::vector<std::int32_t>& inputs,
-                                                           const std::vector<std::int32_t>& labels,
-                                                           std::int64_t sequences) {
-  const std::int64_t N = sequences * sizes_.T;
-  const Parts& p = *parts_;
-  // A short last batch keeps the shape that was planned for: the rest has no targets.
-  std::fill_n(p.ids.i32(), p.ids.elements(), 0);
-  std::fill_n(p.labels.i32(), p.labels.elements(), kIgnoreIndex);
-  std::copy_n(inputs.begin(), N, p.ids.i32());
-  std::copy_n(labels.begin(), N, p.labels.i32());
-  parts_->model.forward(parts_->context, {sizes_.batch, sizes_.T}, p.ids, p.labels, p.loss);
-  double sum = 0;
-  for (std::int64_t i = 0; i < N; ++i) sum += static_cast<double>(p.loss.f32()[i]);
-  return {sum, std::count_if(labels.begin(), labels.begin() + N, [](auto l) { return l != kIgnoreIndex; })};
+LossSum InferenceModel::batch_loss(const std::vector<std::int32_t>& inputs,
+                                   const std::vector<std::int32_t>& labels, std::int64_t sequences) {
+  TokenBuffers& tokens = parts_->tokens;
+  tokens.stage(inputs, labels, 0, sequences * sizes_.T);
+  parts_->model.forward(parts_->context, {sizes_.batch, sizes_.T}, tokens.ids, tokens.labels, tokens.loss);
+  return tokens.losses();
 }
 
 const std::vector<float>& InferenceModel::next_logits(const std::vector<std::int32_t>& ids) {
   const auto n = static_cast<std::int64_t>(ids.size());
-  std::copy(ids.begin(), ids.end(), parts_->ids.i32());
-  parts_->model.decode(parts_->context, position_, parts_->ids.slice(0, n), parts_->caches, parts_->logits);
+  std::copy(ids.begin(), ids.end(), parts_->tokens.ids.i32());
+  parts_->model.decode(parts_->context, position_, parts_->tokens.ids.slice(0, n), parts_->caches,
+                       parts_->logits);
   position_ += n;
   logits_.assign(parts_->logits.f32(), parts_->logits.f32() + config_.vocab_size);
   return logits_;

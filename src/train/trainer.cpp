@@ -215,8 +215,7 @@ void Run::evaluate_now() {
   const auto result = evaluate(
       *val_, run_.batch.micro_batch, run_.eval.max_tokens,
       [&](const auto& inputs, const auto& labels, std::int64_t n) {
-        const Engine::LossSum s = engine_.evaluate(inputs, labels, n);
-        return std::pair{s.sum, s.tokens};
+        return engine_.evaluate(inputs, labels, n);
       },
       [&] { return signals_.stop_requested(); });
   if (!result) return;
@@ -248,8 +247,9 @@ void Run::report_step(const StepResult& result, double lr, double seconds) {
                 {"grad_norm", result.grad_norm},
                 {"step_ms", seconds * 1e3},
                 {"tokens_per_second", speed}};
-  event["flops_fraction"] =
-      gemm_peak_ ? Json(static_cast<double>(plan_.step_flops()) / seconds / *gemm_peak_) : Json(nullptr);
+  std::optional<double> fraction;  // of the machine's GEMM peak
+  if (gemm_peak_) fraction = static_cast<double>(plan_.step_flops()) / seconds / *gemm_peak_;
+  event["flops_fraction"] = fraction ? Json(*fraction) : Json(nullptr);
   event["memory"] = bytes_json(arena_.ledger().at_peak());
   metrics_->write(event);
 
@@ -257,9 +257,7 @@ void Run::report_step(const StepResult& result, double lr, double seconds) {
   const double left = step_seconds_ * static_cast<double>(run_.train.steps - state_.step);
   std::string line = fmt::format("step {}/{}  loss {:.4f}  lr {:.3g}  {:.0f} tokens/s", state_.step,
                                  run_.train.steps, result.loss, lr, speed);
-  if (gemm_peak_)
-    line += fmt::format(" ({:.0f} % of GEMM peak)",
-                        100 * static_cast<double>(plan_.step_flops()) / seconds / *gemm_peak_);
+  if (fraction) line += fmt::format(" ({:.0f} % of GEMM peak)", 100 * *fraction);
   line += fmt::format("  {} left  {}", duration_text(left), human_bytes(arena_.ledger().peak()));
   if (last_val_loss_) line += fmt::format("  val {:.4f}", *last_val_loss_);
   progress_->state(line, state_.step == run_.train.steps || !result.applied);

@@ -13,7 +13,7 @@ double loss_of(EngineRun& e, const StepBatch& batch) {
     const auto part = [&](const std::vector<std::int32_t>& v) {
       return std::vector<std::int32_t>(v.begin() + at * T, v.begin() + (at + B) * T);
     };
-    const Engine::LossSum s = e.engine.evaluate(part(batch.inputs), part(batch.labels), B);
+    const LossSum s = e.engine.evaluate(part(batch.inputs), part(batch.labels), B);
     sum += s.sum;
     tokens += s.tokens;
   }

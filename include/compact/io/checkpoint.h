@@ -58,8 +58,8 @@ void retain_checkpoints(const std::string& run_folder, std::int64_t keep);
 void require_model_folder(const std::string& folder);
 
 /// Copies what others need to use the model (config.json, model.safetensors, tokenizer; no training state) to
-/// the folder `out`, which must be new or empty. The checkpoint is verified first. Throws InputError, or
-/// RunError after removing what it wrote. Returns the names of the files.
+/// the folder `out`, which must be new or empty. The checkpoint is found and verified by resolve_checkpoint.
+/// Throws InputError, or RunError after removing what it wrote. Returns the names of the files.
 std::vector<std::string> export_checkpoint(const std::string& checkpoint, const std::string& out);
 
 /// The folder of the model that `path` names: itself if it is a model folder, the newest checkpoint if it is

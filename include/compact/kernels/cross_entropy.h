@@ -1,12 +1,10 @@
 #pragma once
 #include <cstdint>
 
+#include "compact/core/labels.h"
 #include "compact/memory/context.h"
 
 namespace compact {
-
-/// Label of a position that has no target.
-inline constexpr std::int32_t kIgnoreIndex = -100;
 
 /// loss [n] (F32) = log-sum-exp(logits) - logits[label] for each row of logits [n, V]; 0 where the label is
 /// kIgnoreIndex. labels [n] (I32).

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "compact/data/loader.h"
@@ -8,6 +9,7 @@
 #include "compact/model/llama.h"
 #include "compact/optim/optimizer.h"
 #include "compact/train/run_config.h"
+#include "compact/train/token_buffers.h"
 
 namespace compact {
 
@@ -35,10 +37,6 @@ class Engine {
 
   /// Sum of the losses and number of counted tokens of up to micro_batch sequences: inputs, labels
   /// [sequences, T].
-  struct LossSum {
-    double sum = 0;
-    std::int64_t tokens = 0;
-  };
   LossSum evaluate(const std::vector<std::int32_t>& inputs, const std::vector<std::int32_t>& labels,
                    std::int64_t sequences);
 
@@ -50,17 +48,12 @@ class Engine {
   void set_exponent(std::int64_t exponent) { exponent_ = exponent; }
 
  private:
-  void stage(const std::vector<std::int32_t>& inputs, const std::vector<std::int32_t>& labels,
-             std::int64_t first, std::int64_t sequences);
-  double sum_of_losses() const;
-
   RunConfig run_;
   Context context_;
   Llama model_;
   std::unique_ptr<Optimizer> optimizer_;
-  Tensor ids_, labels_;  // [N] I32, one micro-batch
-  Tensor loss_;          // [N] F32
-  Tensor norm_;          // [1] F32
+  std::optional<TokenBuffers> tokens_;  // one micro-batch
+  Tensor norm_;                         // [1] F32
   std::int64_t exponent_ = 0;
 };
 

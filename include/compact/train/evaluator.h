@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "compact/data/loader.h"
+#include "compact/train/token_buffers.h"
 
 namespace compact {
 
@@ -29,8 +30,8 @@ class EvaluationSum {
 };
 
 /// Loss sum and counted tokens of some sequences: inputs, labels [sequences, T], sequences.
-using BatchLoss = std::function<std::pair<double, std::int64_t>(
-    const std::vector<std::int32_t>&, const std::vector<std::int32_t>&, std::int64_t)>;
+using BatchLoss =
+    std::function<LossSum(const std::vector<std::int32_t>&, const std::vector<std::int32_t>&, std::int64_t)>;
 
 /// Runs `batch_loss` over the windows in order, `batch` at a time, up to `max_tokens` positions. Empty if
 /// `stop` became true on the way.

@@ -26,8 +26,8 @@ class InferenceModel {
 
   const ModelConfig& config() const { return config_; }
   /// Sum of the losses and counted tokens; inputs, labels [sequences, T].
-  std::pair<double, std::int64_t> batch_loss(const std::vector<std::int32_t>& inputs,
-                                             const std::vector<std::int32_t>& labels, std::int64_t sequences);
+  LossSum batch_loss(const std::vector<std::int32_t>& inputs, const std::vector<std::int32_t>& labels,
+                     std::int64_t sequences);
   /// Feeds `ids` after what was fed before and gives the logits [V] of the next token.
   const std::vector<float>& next_logits(const std::vector<std::int32_t>& ids);
 

@@ -235,7 +235,7 @@ TEST(Numeric, InitLoss) {
   run.memory.logits_chunk_bytes = 64 << 20;
   EngineRun e(run, model);
   const StepBatch batch = random_batch(32, 128, model.vocab_size, 11);
-  const Engine::LossSum sum = e.engine.evaluate(batch.inputs, batch.labels, 32);
+  const LossSum sum = e.engine.evaluate(batch.inputs, batch.labels, 32);
   EXPECT_NEAR(sum.sum / static_cast<double>(sum.tokens), row["loss"].get<double>(),
               row["within"].get<double>());
 }

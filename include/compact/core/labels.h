@@ -1,0 +1,9 @@
+#pragma once
+#include <cstdint>
+
+namespace compact {
+
+/// Label of a position that has no target.
+inline constexpr std::int32_t kIgnoreIndex = -100;
+
+}  // namespace compact
