@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "compact/kernels/elementwise.h"
 #include "kernels/adam_cpu.h"
 #include "kernels/checks.h"
 
@@ -9,6 +10,27 @@ namespace compact {
 
 namespace {
 bool alike(const Tensor& a, const Tensor& b) { return is_matrix(a, b.rows(), b.cols()) && a.contiguous(); }
+
+void check_types(const Tensor& w, const Tensor& g, const Tensor& m, const Tensor& v, const char* op) {
+  require(is_float(w) && is_float(g) && is_float(m), op, "not tensors of floats");
+  require(m.dtype == v.dtype, op, "m and v are not of one type");
+}
+
+void check_master(const Tensor& master, const Tensor& w, const char* op) {
+  require(master.empty() || (master.dtype == DType::F32 && alike(master, w)), op,
+          "the master weight is not F32, contiguous and like w");
+}
+
+void check_rounding(const Rounding& rounding, const char* op) {
+  require(rounding.id < 1u << 24, op, "an id has 24 bits");
+}
+
+/// Calls f with values of the element types of w, g and the moments.
+template <typename F>
+void by_types(const Tensor& w, const Tensor& g, const Tensor& m, F f) {
+  by_type(w.dtype,
+          [&](auto a) { by_type(g.dtype, [&](auto b) { by_type(m.dtype, [&](auto c) { f(a, b, c); }); }); });
+}
 }  // namespace
 
 AdamStep adam_step(double beta1, double beta2, double eps, std::int64_t t) {
@@ -24,34 +46,55 @@ AdamStep adam_step(double beta1, double beta2, double eps, std::int64_t t) {
   return step;
 }
 
-void adamw(Context& context, const AdamStep& step, const Tensor& w, const Tensor& g, const Tensor& m,
-           const Tensor& v) {
-  require(is_float(w) && is_float(g) && is_float(m) && is_float(v), "adamw", "not tensors of floats");
+void adamw(Context& context, const AdamStep& step, const Rounding& rounding, const Tensor& w, const Tensor& g,
+           const Tensor& m, const Tensor& v, const Tensor& master) {
   require(w.contiguous() && alike(g, w) && alike(m, w) && alike(v, w), "adamw",
           "w, g, m, v are not of one shape and contiguous");
-  require_computable(context, "adamw", {w, g, m, v});
+  check_types(w, g, m, v, "adamw");
+  check_master(master, w, "adamw");
+  check_rounding(rounding, "adamw");
+  const OpScope timed(
+      context.clock, Op::Optimizer,
+      bytes_of({g, m, m, v, v}) + (master.empty() ? bytes_of({w, w}) : bytes_of({w, master, master})));
   if (context.planning()) return;
-  COMPACT_CALL(adam_update, step, w.f32(), g.f32(), m.f32(), v.f32(), w.elements());
+  by_types(w, g, m, [&](auto a, auto b, auto c) {
+    using W = decltype(a);
+    using G = decltype(b);
+    using S = decltype(c);
+    COMPACT_CALL(adam_update, step, rounding, w.as<W>(), master.f32(), g.as<const G>(), m.as<S>(), v.as<S>(),
+                 w.rows(), w.cols());
+  });
 }
 
-void adam_direction(Context& context, const AdamStep& step, const Tensor& g, const Tensor& m,
-                    const Tensor& v) {
-  require(is_float(g) && is_float(m) && is_float(v), "adam_direction", "not tensors of floats");
-  require(g.contiguous() && alike(m, g) && alike(v, g), "adam_direction",
-          "g, m, v are not of one shape and contiguous");
-  require_computable(context, "adam_direction", {g, m, v});
+void adam_direction(Context& context, const AdamStep& step, const Rounding& rounding, const Tensor& g,
+                    const Tensor& m, const Tensor& v) {
+  const bool by_row = !alike(v, g);
+  require(g.contiguous() && alike(m, g), "adam_direction", "g and m are not of one shape and contiguous");
+  require(!by_row || v.shape == Shape{g.rows()}, "adam_direction", "v is neither like g nor [rows of g]");
+  check_types(g, g, m, v, "adam_direction");
+  check_rounding(rounding, "adam_direction");
+  const OpScope timed(context.clock, Op::Optimizer, bytes_of({g, g, m, m, v, v}));
   if (context.planning()) return;
-  COMPACT_CALL(adam_direction, step, g.f32(), m.f32(), v.f32(), g.elements());
+  by_types(g, g, m, [&](auto, auto b, auto c) {
+    using G = decltype(b);
+    using S = decltype(c);
+    if (by_row)
+      COMPACT_CALL(adam_direction_by_row, step, rounding, g.as<G>(), m.as<S>(), v.as<S>(), g.rows(),
+                   g.cols());
+    else
+      COMPACT_CALL(adam_direction, step, rounding, g.as<G>(), m.as<S>(), v.as<S>(), g.rows(), g.cols());
+  });
 }
 
-void projected_adam(Context& context, const AdamStep& step, const Projection& p, const Tensor& w,
-                    const Tensor& g, const Tensor& m, const Tensor& v) {
+void projected_adam(Context& context, const AdamStep& step, const Rounding& rounding, const Projection& p,
+                    const Tensor& w, const Tensor& g, const Tensor& m, const Tensor& v,
+                    const Tensor& master) {
   require(is_float(w) && w.contiguous(), "projected_adam", "w is not a contiguous tensor of floats");
   require(is_matrix(g, w.rows(), p.r), "projected_adam", "g is not [rows of w, r]");
-  require_computable(context, "projected_adam", {w, g, m, v});
-  adam_direction(context, step, g, m, v);
-  if (step.decay != 0 && !context.planning()) COMPACT_CALL(adam_decay, w.f32(), step.decay, w.elements());
-  expand_add(context, p, g, w);
+  check_master(master, w, "projected_adam");
+  adam_direction(context, step, rounding, g, m, v);
+  expand_add(context, p, g, 1.0f - step.decay, rounding, master.empty() ? w : master);
+  if (!master.empty()) copy(context, master, w);
 }
 
 }  // namespace compact

@@ -1,9 +1,12 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/attention_cpu.h"
 #include "kernels/simd.h"
 
-/// The matrix product of small tiles in attention, and the packing of its operands.
+/// The matrix product of small tiles in attention. An operand consists of units of 32 bits, each of which
+/// holds `Kind::kDepth` neighbours along the inner index: one float, or a pair of bf16 numbers. Results are
+/// floats.
 namespace compact::cpu::COMPACT_ISA {
 
 namespace {
@@ -12,8 +15,8 @@ namespace {
 inline constexpr int kBlockRows = 6;
 inline constexpr int kBlockVecs = kLanes == 16 ? 4 : 2;
 
-/// The operands of C [M, N] (+)= A [M, K] · B [K, N]. A's element (i, k) is a[i · a_row + k · a_step], so A
-/// may be read transposed; B and C are row-major and hold whole vectors in each row.
+/// The operands of C [M, N] (+)= A [M, K] · B [K, N], K in units. A's unit (i, k) is a[i · a_row + k ·
+/// a_step], so A may be read transposed; B and C are row-major and hold whole vectors in each row.
 struct TileProduct {
   const float* a;
   std::int64_t a_row, a_step;
@@ -24,7 +27,7 @@ struct TileProduct {
   bool add;
 };
 
-template <int Rows, int Vecs>
+template <typename Kind, int Rows, int Vecs>
 [[gnu::always_inline]] inline void block_product(const TileProduct& t, std::int64_t i, std::int64_t j,
                                                  std::int64_t k_begin, std::int64_t k_end) {
   const float* a = t.a + i * t.a_row + k_begin * t.a_step;
@@ -44,7 +47,7 @@ template <int Rows, int Vecs>
     for (int r = 0; r < Rows; ++r) {
       const Vec x = broadcast(a[r * a_row]);
 #pragma GCC unroll 8
-      for (int v = 0; v < Vecs; ++v) sum[r][v] = fma(x, row[v], sum[r][v]);
+      for (int v = 0; v < Vecs; ++v) sum[r][v] = Kind::multiply_add(x, row[v], sum[r][v]);
     }
     a += a_step;
     b += ldb;
@@ -56,18 +59,18 @@ template <int Rows, int Vecs>
 }
 
 /// Rows [i, i + Rows) of the product, columns [0, n), n a multiple of kLanes.
-template <int Rows>
+template <typename Kind, int Rows>
 void row_product(const TileProduct& t, std::int64_t i, std::int64_t n, std::int64_t k_begin,
                  std::int64_t k_end) {
   std::int64_t j = 0;
   for (; j + kBlockVecs * kLanes <= n; j += kBlockVecs * kLanes)
-    block_product<Rows, kBlockVecs>(t, i, j, k_begin, k_end);
+    block_product<Kind, Rows, kBlockVecs>(t, i, j, k_begin, k_end);
   const std::int64_t rest = (n - j) / kLanes;
   if constexpr (kBlockVecs == 4) {
-    if (rest == 3) block_product<Rows, 3>(t, i, j, k_begin, k_end);
-    if (rest == 2) block_product<Rows, 2>(t, i, j, k_begin, k_end);
+    if (rest == 3) block_product<Kind, Rows, 3>(t, i, j, k_begin, k_end);
+    if (rest == 2) block_product<Kind, Rows, 2>(t, i, j, k_begin, k_end);
   }
-  if (rest == 1) block_product<Rows, 1>(t, i, j, k_begin, k_end);
+  if (rest == 1) block_product<Kind, Rows, 1>(t, i, j, k_begin, k_end);
 }
 
 /// What part of a block of rows is wanted.
@@ -75,62 +78,97 @@ struct Extent {
   std::int64_t n, k_begin, k_end;  // columns (rounded up to vectors), and the range of the inner index
 };
 
-/// The product over `M` rows; extent(i, end) gives the part for rows [i, end).
-template <typename ExtentOf>
+/// The product over `M` rows; extent(i, end) gives the part for rows [i, end), its inner range in elements.
+template <typename Kind, typename ExtentOf>
 inline void tile_product(std::int64_t M, const TileProduct& t, ExtentOf extent) {
   for (std::int64_t i = 0; i < M; i += kBlockRows) {
     const std::int64_t rows = M - i < kBlockRows ? M - i : kBlockRows;
     const Extent e = extent(i, i + rows);
     const std::int64_t n = (e.n + kLanes - 1) / kLanes * kLanes;
+    const std::int64_t k_begin = e.k_begin / Kind::kDepth,
+                       k_end = (e.k_end + Kind::kDepth - 1) / Kind::kDepth;
     switch (rows) {
       case 6:
-        row_product<6>(t, i, n, e.k_begin, e.k_end);
+        row_product<Kind, 6>(t, i, n, k_begin, k_end);
         break;
       case 5:
-        row_product<5>(t, i, n, e.k_begin, e.k_end);
+        row_product<Kind, 5>(t, i, n, k_begin, k_end);
         break;
       case 4:
-        row_product<4>(t, i, n, e.k_begin, e.k_end);
+        row_product<Kind, 4>(t, i, n, k_begin, k_end);
         break;
       case 3:
-        row_product<3>(t, i, n, e.k_begin, e.k_end);
+        row_product<Kind, 3>(t, i, n, k_begin, k_end);
         break;
       case 2:
-        row_product<2>(t, i, n, e.k_begin, e.k_end);
+        row_product<Kind, 2>(t, i, n, k_begin, k_end);
         break;
       default:
-        row_product<1>(t, i, n, e.k_begin, e.k_end);
+        row_product<Kind, 1>(t, i, n, k_begin, k_end);
         break;
     }
   }
 }
 
-/// to [rows, width] = from [rows, D], the columns beyond D zero.
-inline void pack_rows(const float* from, std::int64_t ld, std::int64_t rows, std::int64_t D, float* to,
-                      std::int64_t width) {
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const float* f = from + i * ld;
-    float* t = to + i * width;
-#pragma omp simd
-    for (std::int64_t d = 0; d < D; ++d) t[d] = f[d];
-    for (std::int64_t d = D; d < width; ++d) t[d] = 0;
-  }
-}
+/// The left operand of a product: unit (i, k) is units[i · row + k · step].
+struct Left {
+  const float* units;
+  std::int64_t row, step;
+};
 
-/// to [D, width] = from [rows, D] transposed, the columns beyond `rows` zero.
-inline void pack_transposed(const float* from, std::int64_t ld, std::int64_t rows, std::int64_t D, float* to,
-                            std::int64_t width) {
-  // In blocks of 16 x 16, so that a block's cache lines stay while they are used.
-  for (std::int64_t d0 = 0; d0 < D; d0 += 16) {
-    const std::int64_t d_end = d0 + 16 < D ? d0 + 16 : D;
-    for (std::int64_t i0 = 0; i0 < rows; i0 += 16) {
-      const std::int64_t i_end = i0 + 16 < rows ? i0 + 16 : rows;
-      for (std::int64_t d = d0; d < d_end; ++d)
-        for (std::int64_t i = i0; i < i_end; ++i) to[d * width + i] = from[i * ld + d];
+/// Tiles of floats. Packed rows [kTile, width] serve as either operand.
+struct Floats {
+  static constexpr std::int64_t kDepth = 1;
+
+  [[gnu::always_inline]] static Vec multiply_add(Vec a, Vec b, Vec c) { return fma(a, b, c); }
+
+  /// to [kTile, width] = from [rows, D], zero beyond it.
+  template <typename Element>
+  static void pack_rows(const Element* from, std::int64_t ld, std::int64_t rows, std::int64_t D, float* to,
+                        std::int64_t width) {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const Element* f = from + i * ld;
+      float* t = to + i * width;
+      std::int64_t d = 0;
+      for (; d + kLanes <= D; d += kLanes) store(t + d, load(f + d));
+      for (; d < D; ++d) t[d] = to_float(f[d]);
+      for (; d < width; ++d) t[d] = 0;
     }
-    for (std::int64_t d = d0; d < d_end; ++d)
-      for (std::int64_t i = rows; i < width; ++i) to[d * width + i] = 0;
+    for (std::int64_t i = rows * width; i < kTile * width; ++i) to[i] = 0;
   }
+
+  /// The same, as a left operand (which is returned) and as a right one.
+  template <typename Element>
+  static const float* pack(const Element* from, std::int64_t ld, std::int64_t rows, std::int64_t D,
+                           float* /*left*/, float* right, std::int64_t width) {
+    pack_rows(from, ld, rows, D, right, width);
+    return right;
+  }
+
+  /// scores [kTile, kTile] as the left operand of a product over keys.
+  static Left over_keys(const float* scores, std::int64_t /*queries*/, float* /*spare*/) {
+    return {scores, kTile, 1};
+  }
+  /// The same transposed, for a product over queries.
+  static Left over_queries(const float* scores, std::int64_t /*queries*/, float* /*spare*/) {
+    return {scores, 1, kTile};
+  }
+};
+
+/// to [units, kTile] = from [kTile, units] transposed, `units` a multiple of 4.
+inline void transpose(const float* from, std::int64_t units, float* to) {
+  for (std::int64_t u = 0; u < units; u += 4)
+    for (std::int64_t i = 0; i < kTile; i += 4) {
+      const float* f = from + i * units + u;
+      __m128 a = _mm_loadu_ps(f), b = _mm_loadu_ps(f + units), c = _mm_loadu_ps(f + 2 * units),
+             d = _mm_loadu_ps(f + 3 * units);
+      _MM_TRANSPOSE4_PS(a, b, c, d);
+      float* t = to + u * kTile + i;
+      _mm_storeu_ps(t, a);
+      _mm_storeu_ps(t + kTile, b);
+      _mm_storeu_ps(t + 2 * kTile, c);
+      _mm_storeu_ps(t + 3 * kTile, d);
+    }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
 #include <initializer_list>
 
+#include "compact/core/bf16.h"
 #include "compact/core/error.h"
 #include "compact/memory/context.h"
 
@@ -14,15 +15,20 @@ inline bool is_matrix(const Tensor& t, std::int64_t rows, std::int64_t cols) {
   return t.rows() == rows && t.cols() == cols;
 }
 
-/// The CPU kernels compute in fp32 only; a plan may hold bf16 tensors.
-inline void require_computable(const Context& context, const char* op,
-                               std::initializer_list<Tensor> tensors) {
-  if (context.planning()) return;
-  for (const Tensor& t : tensors)
-    if (t.dtype == DType::BF16)
-      run_error(
-          "{}: bf16 is planned but not computed by the CPU kernels of this version; use precision \"fp32\"",
-          op);
+/// Calls f with a value of the type of the elements, float or Bf16, for it to take the type from.
+template <typename F>
+void by_type(DType dtype, F&& f) {
+  if (dtype == DType::BF16)
+    f(Bf16{});
+  else
+    f(float{});
+}
+
+/// Bytes of all tensors together.
+inline std::int64_t bytes_of(std::initializer_list<Tensor> tensors) {
+  std::int64_t bytes = 0;
+  for (const Tensor& t : tensors) bytes += t.bytes();
+  return bytes;
 }
 
 }  // namespace compact

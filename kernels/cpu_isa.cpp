@@ -25,4 +25,9 @@ Isa cpu_isa() {
   return isa;
 }
 
+bool has_bf16_products() {
+  static const bool has = cpu_isa() == Isa::Avx512 && __builtin_cpu_supports("avx512bf16");
+  return has;
+}
+
 }  // namespace compact

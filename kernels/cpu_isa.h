@@ -25,4 +25,8 @@ enum class Isa { Avx2, Avx512 };
 /// the smaller one (for tests). Throws RunError on a CPU without AVX2.
 Isa cpu_isa();
 
+/// True where bf16 products run in hardware (AVX512_BF16, and no smaller instruction set was asked for).
+/// Elsewhere they are computed in fp32 from converted operands: correct, and slower.
+bool has_bf16_products();
+
 }  // namespace compact

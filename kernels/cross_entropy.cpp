@@ -15,7 +15,8 @@ void run(Context& context, const char* op, const Tensor& logits, const Tensor& l
           "labels are not [n] of I32");
   require(loss.dtype == DType::F32 && loss.contiguous() && loss.elements() == logits.rows(), op,
           "loss is not [n] of F32");
-  require_computable(context, op, {logits});
+  const OpScope timed(context.clock, Op::CrossEntropy,
+                      bytes_of({logits, labels, loss}) + (gradient ? logits.bytes() : 0));
   if (context.planning()) return;
   const std::int64_t n = logits.rows(), V = logits.cols();
   for (std::int64_t i = 0; i < n; ++i) {
@@ -24,7 +25,11 @@ void run(Context& context, const char* op, const Tensor& logits, const Tensor& l
       bug(std::string(op) + ": label " + std::to_string(label) + " of row " + std::to_string(i) +
           " is not in [0, " + std::to_string(V) + ")");
   }
-  COMPACT_CALL(cross_entropy_rows, logits.f32(), logits.ld, labels.i32(), n, V, gradient, scale, loss.f32());
+  by_type(logits.dtype, [&](auto type) {
+    using T = decltype(type);
+    COMPACT_CALL(cross_entropy_rows, logits.as<T>(), logits.ld, labels.i32(), n, V, gradient, scale,
+                 loss.f32());
+  });
 }
 }  // namespace
 

@@ -1,13 +1,20 @@
 #include "kernels/cross_entropy_cpu.h"
 
+#include "kernels/element_loops.h"
 #include "kernels/vector_math.h"
 
 namespace compact::cpu::COMPACT_ISA {
 
 namespace {
-// Running maxima and sums of a row: enough independent ones to hide the latency of an addition, and the same
-// number on every instruction set, so that the order of a sum is the same too.
-constexpr int kLanes = 64;
+constexpr int kLanes = 64;  // running maxima of a row
+
+[[gnu::always_inline]] inline float larger(float x, float most) { return x > most ? x : most; }
+
+float most_of(const float (&most)[kLanes]) {
+  float result = most[0];
+  for (int lane = 1; lane < kLanes; ++lane) result = larger(most[lane], result);
+  return result;
+}
 
 float row_max(const float* x, std::int64_t V) {
   float most[kLanes];
@@ -15,61 +22,97 @@ float row_max(const float* x, std::int64_t V) {
   std::int64_t j = 0;
   for (; j + kLanes <= V; j += kLanes)
 #pragma omp simd
-    for (int lane = 0; lane < kLanes; ++lane)
-      most[lane] = x[j + lane] > most[lane] ? x[j + lane] : most[lane];
-  for (; j < V; ++j) most[0] = x[j] > most[0] ? x[j] : most[0];
-  float result = most[0];
-  for (int lane = 1; lane < kLanes; ++lane) result = most[lane] > result ? most[lane] : result;
-  return result;
+    for (int lane = 0; lane < kLanes; ++lane) most[lane] = larger(x[j + lane], most[lane]);
+  for (; j < V; ++j) most[0] = larger(x[j], most[0]);
+  return most_of(most);
 }
-
-/// The sum of e^(x - largest); `out`, where there is one, receives the terms (it may be x).
-template <bool keep>
-float row_exp_sum(const float* x, float largest, std::int64_t V, float* out) {
-  float sums[kLanes] = {};
+float row_max(const Bf16* x, std::int64_t V) {
+  constexpr int half = kLanes / 2;
+  float most[kLanes];
+  for (int lane = 0; lane < kLanes; ++lane) most[lane] = to_float(x[0]);
   std::int64_t j = 0;
   for (; j + kLanes <= V; j += kLanes)
 #pragma omp simd
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const float e = vexp(x[j + lane] - largest);
-      if constexpr (keep) out[j + lane] = e;
+    for (int lane = 0; lane < half; ++lane) {
+      const std::uint32_t pair = reinterpret_cast<const Bf16Pair*>(x + j)[lane];
+      most[lane] = larger(low_of(pair), most[lane]);
+      most[half + lane] = larger(high_of(pair), most[half + lane]);
+    }
+  for (; j < V; ++j) most[0] = larger(to_float(x[j]), most[0]);
+  return most_of(most);
+}
+
+/// e^(x - largest). The product's rounding costs the term a relative error of (largest - x) 2^-24, nothing
+/// beside how small it then is.
+[[gnu::always_inline]] inline float term(float x, float largest) {
+  return vexp2((x - largest) * 1.44269504f);
+}
+/// The sum of the terms of a row. Where there is a gradient to come the row becomes its terms.
+float sum_terms(float* x, float largest, std::int64_t V, bool gradient) {
+  const auto f = [=](float value) __attribute__((always_inline)) { return term(value, largest); };
+  if (!gradient) return sum_of(V, f, x);
+  float sums[kSumLanes] = {};
+  std::int64_t j = 0;
+  for (; j + kSumLanes <= V; j += kSumLanes)
+#pragma omp simd
+    for (int lane = 0; lane < kSumLanes; ++lane) {
+      const float e = f(x[j + lane]);
+      x[j + lane] = e;
       sums[lane] += e;
     }
-  for (int lane = 0; j < V; ++j, ++lane) {
-    const float e = vexp(x[j] - largest);
-    if constexpr (keep) out[j] = e;
-    sums[lane] += e;
+  for (int lane = 0; j < V; ++j, ++lane) sums[lane] += x[j] = f(x[j]);
+  return sum_lanes(sums);
+}
+/// The same, but the row stays: rounded terms would be no good for the gradient.
+float sum_terms(Bf16* x, float largest, std::int64_t V, bool) {
+  return sum_of(
+      V, [=](float value) __attribute__((always_inline)) { return term(value, largest); }, x);
+}
+
+/// x, which holds the terms, becomes softmax · scale, factor = scale / sum.
+void row_gradient(float* x, float, float factor, std::int64_t V) {
+  map(
+      V, x, [=](float value) __attribute__((always_inline)) { return factor * value; }, x);
+}
+/// The same from the logits.
+void row_gradient(Bf16* x, float largest, float factor, std::int64_t V) {
+  map(
+      V, x, [=](float value) __attribute__((always_inline)) { return factor * term(value, largest); }, x);
+}
+
+template <typename T>
+void rows(T* logits, std::int64_t ld, const std::int32_t* labels, std::int64_t n, std::int64_t V,
+          bool gradient, float scale, float* loss) {
+  // Ignored rows take no time: rows are dealt out one by one.
+#pragma omp parallel for schedule(dynamic)
+  for (std::int64_t i = 0; i < n; ++i) {
+    T* x = logits + i * ld;
+    const std::int32_t label = labels[i];
+    if (label < 0) {
+      loss[i] = 0;
+      if (gradient)
+        for (std::int64_t j = 0; j < V; ++j) put(x[j], 0.0f);
+      continue;
+    }
+    const float largest = row_max(x, V), target = to_float(x[label]);
+    const float sum = sum_terms(x, largest, V, gradient);
+    // In double: the largest logit may be far above the loss.
+    loss[i] = static_cast<float>(static_cast<double>(largest) - static_cast<double>(target) +
+                                 __builtin_log(static_cast<double>(sum)));
+    if (!gradient) continue;
+    row_gradient(x, largest, scale / sum, V);
+    put(x[label], (term(target, largest) / sum - 1.0f) * scale);
   }
-  for (int width = kLanes / 2; width > 0; width /= 2)
-    for (int lane = 0; lane < width; ++lane) sums[lane] += sums[lane + width];
-  return sums[0];
 }
 }  // namespace
 
 void cross_entropy_rows(float* logits, std::int64_t ld, const std::int32_t* labels, std::int64_t n,
                         std::int64_t V, bool gradient, float scale, float* loss) {
-#pragma omp parallel for schedule(static)
-  for (std::int64_t i = 0; i < n; ++i) {
-    float* x = logits + i * ld;
-    const std::int32_t label = labels[i];
-    if (label < 0) {
-      loss[i] = 0;
-      if (gradient)
-        for (std::int64_t j = 0; j < V; ++j) x[j] = 0;
-      continue;
-    }
-    const float largest = row_max(x, V), target = x[label];
-    const float sum =
-        gradient ? row_exp_sum<true>(x, largest, V, x) : row_exp_sum<false>(x, largest, V, nullptr);
-    // In double: the largest logit may be far above the loss.
-    loss[i] = static_cast<float>(static_cast<double>(largest) - static_cast<double>(target) +
-                                 __builtin_log(static_cast<double>(sum)));
-    if (!gradient) continue;
-    const float at_label = (x[label] / sum - 1.0f) * scale, factor = scale / sum;
-#pragma omp simd
-    for (std::int64_t j = 0; j < V; ++j) x[j] *= factor;
-    x[label] = at_label;
-  }
+  rows(logits, ld, labels, n, V, gradient, scale, loss);
+}
+void cross_entropy_rows(Bf16* logits, std::int64_t ld, const std::int32_t* labels, std::int64_t n,
+                        std::int64_t V, bool gradient, float scale, float* loss) {
+  rows(logits, ld, labels, n, V, gradient, scale, loss);
 }
 
 }  // namespace compact::cpu::COMPACT_ISA

@@ -3,14 +3,15 @@
 #include <omp.h>
 
 #include <array>
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <optional>
 #include <unordered_map>
 
+#include "compact/kernels/elementwise.h"
 #include "kernels/checks.h"
+#include "kernels/cpu_isa.h"
 
 namespace compact {
 
@@ -63,14 +64,14 @@ std::int64_t leading(const Tensor& t) {
 
 class GemmCache {
  public:
-  /// The plan of a product, made once. Null where oneDNN has none for these types on this machine.
+  /// The plan of a product, made once.
   std::shared_ptr<GemmPlan> find(const GemmKey& key, const dnnl::memory::desc& a, const dnnl::memory::desc& b,
                                  const dnnl::memory::desc& c, bool accumulate, bool to_run) {
     const std::scoped_lock lock(mutex_);
     auto [at, is_new] = plans_.try_emplace(key);
     if (is_new) at->second = make(a, b, c, accumulate);
     const std::shared_ptr<GemmPlan>& plan = at->second;
-    if (plan != nullptr && to_run && !plan->primitive) plan->primitive.emplace(plan->description);
+    if (to_run && !plan->primitive) plan->primitive.emplace(plan->description);
     return plan;
   }
 
@@ -84,15 +85,10 @@ class GemmCache {
       sum.append_sum(1.0f);
       attributes.set_post_ops(sum);
     }
-    try {
-      auto plan = std::make_shared<GemmPlan>();
-      plan->description = dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), attributes, engine());
-      plan->scratch_bytes = static_cast<std::int64_t>(plan->description.scratchpad_desc().get_size());
-      return plan;
-    } catch (const dnnl::error& e) {
-      if (e.status != dnnl_unimplemented) throw;
-      return nullptr;
-    }
+    auto plan = std::make_shared<GemmPlan>();
+    plan->description = dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), attributes, engine());
+    plan->scratch_bytes = static_cast<std::int64_t>(plan->description.scratchpad_desc().get_size());
+    return plan;
   }
 
   std::mutex mutex_;
@@ -104,41 +100,17 @@ GemmCache& cache() {
   return c;
 }
 
-}  // namespace
-
-void gemm(Context& context, const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
-          const Tensor& c, bool accumulate) {
-  const bool ta = transpose_a == Transpose::Yes, tb = transpose_b == Transpose::Yes;
-  const std::int64_t M = leading(c), N = c.cols(), K = ta ? leading(a) : a.cols();
-  require(is_float(a) && is_float(b) && is_float(c), "gemm", "a, b and c must be F32 or BF16");
-  require((ta ? a.cols() : leading(a)) == M, "gemm", "rows of op(a) and of c differ");
-  require((tb ? b.cols() : leading(b)) == K, "gemm", "the inner sizes of op(a) and op(b) differ");
-  require((tb ? leading(b) : b.cols()) == N, "gemm", "columns of op(b) and of c differ");
-  require_computable(context, "gemm", {a, b, c});
-  context.flops.gemm += 2 * M * N * K;
-  if (context.gemm_calls != nullptr)
-    context.gemm_calls->push_back({M, K, N, a.ld, b.ld, c.ld, ta, tb, accumulate});
-  if (M == 0 || N == 0) return;
-  if (K == 0) {
-    // The empty sum. All bits zero is 0 in every type.
-    if (accumulate || context.planning()) return;
-    for (std::int64_t i = 0; i < M; ++i)
-      std::memset(c.f32() + i * c.ld, 0, static_cast<std::size_t>(N) * sizeof(float));
-    return;
-  }
-
+/// The product by oneDNN; sizes are checked and not 0.
+void run_product(Context& context, const Tensor& a, Transpose transpose_a, const Tensor& b,
+                 Transpose transpose_b, const Tensor& c, bool accumulate, std::int64_t K) {
+  const std::int64_t M = leading(c), N = c.cols();
   // A primitive splits its work for the number of threads at its creation.
-  const GemmKey key{{M, N, K, a.ld, b.ld, c.ld, ta, tb, accumulate, static_cast<std::int64_t>(c.dtype),
-                     static_cast<std::int64_t>(a.dtype) * 4 + static_cast<std::int64_t>(b.dtype),
+  const GemmKey key{{M, N, K, a.ld, b.ld, c.ld, transpose_a == Transpose::Yes, transpose_b == Transpose::Yes,
+                     accumulate, static_cast<std::int64_t>(c.dtype), static_cast<std::int64_t>(a.dtype),
                      omp_get_max_threads()}};
   const auto a_desc = describe(a, transpose_a, M, K), b_desc = describe(b, transpose_b, K, N),
              c_desc = describe(c, Transpose::No, M, N);
   const auto plan = cache().find(key, a_desc, b_desc, c_desc, accumulate, !context.planning());
-  if (plan == nullptr) {
-    // A plan of bf16 on a CPU without bf16 products: nothing is known of its scratch.
-    require(context.planning(), "gemm", "oneDNN has no product for these sizes and types");
-    return;
-  }
   const ScratchScope scope(context.arena);
   const Tensor scratch = context.arena.scratch("gemm scratchpad", {(plan->scratch_bytes + 3) / 4}, DType::F32,
                                                Category::Workspace);
@@ -151,6 +123,51 @@ void gemm(Context& context, const Tensor& a, Transpose transpose_a, const Tensor
        {DNNL_ARG_DST, dnnl::memory(c_desc, engine(), c.data)},
        {DNNL_ARG_SCRATCHPAD, dnnl::memory(plan->description.scratchpad_desc(), engine(), scratch.data)}});
   stream.wait();
+}
+
+/// `t` in fp32 in scratch (itself, if it is F32 already).
+Tensor widened(Context& context, const Tensor& t) {
+  if (t.dtype == DType::F32) return t;
+  const Tensor wide = context.arena.scratch("gemm operand", {leading(t), t.cols()}, DType::F32);
+  copy(context, t, wide);
+  return wide;
+}
+
+}  // namespace
+
+void gemm(Context& context, const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
+          const Tensor& c, bool accumulate) {
+  const bool ta = transpose_a == Transpose::Yes, tb = transpose_b == Transpose::Yes;
+  const std::int64_t M = leading(c), N = c.cols(), K = ta ? leading(a) : a.cols();
+  require(is_float(a) && is_float(c), "gemm", "a, b and c must be F32 or BF16");
+  require(a.dtype == b.dtype, "gemm", "a and b must be of one type");
+  require(a.dtype == DType::BF16 || c.dtype == DType::F32, "gemm", "a product of F32 is F32");
+  require((ta ? a.cols() : leading(a)) == M, "gemm", "rows of op(a) and of c differ");
+  require((tb ? b.cols() : leading(b)) == K, "gemm", "the inner sizes of op(a) and op(b) differ");
+  require((tb ? leading(b) : b.cols()) == N, "gemm", "columns of op(b) and of c differ");
+  context.flops.gemm += 2 * M * N * K;
+  if (context.gemm_calls != nullptr)
+    context.gemm_calls->push_back({M, K, N, a.ld, b.ld, c.ld, ta, tb, accumulate, a.dtype, c.dtype});
+  const OpScope timed(context.clock, Op::Gemm, bytes_of({a, b, c}) + (accumulate ? c.bytes() : 0));
+  if (M == 0 || N == 0) return;
+  if (K == 0) {
+    if (!accumulate) zero(context, c);  // the empty sum
+    return;
+  }
+  if (a.dtype == DType::F32 || has_bf16_products()) {
+    run_product(context, a, transpose_a, b, transpose_b, c, accumulate, K);
+    return;
+  }
+  const ScratchScope scope(context.arena);
+  const Tensor wide_a = widened(context, a), wide_b = widened(context, b);
+  if (c.dtype == DType::F32) {
+    run_product(context, wide_a, transpose_a, wide_b, transpose_b, c, accumulate, K);
+    return;
+  }
+  const Tensor wide_c = context.arena.scratch("gemm result", {M, N}, DType::F32);
+  if (accumulate) copy(context, c, wide_c);
+  run_product(context, wide_a, transpose_a, wide_b, transpose_b, wide_c, accumulate, K);
+  copy(context, wide_c, c);
 }
 
 }  // namespace compact

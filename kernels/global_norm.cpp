@@ -9,13 +9,17 @@ namespace compact {
 
 void global_norm(Context& context, std::span<const Tensor> tensors, const Tensor& norm) {
   require(norm.elements() == 1 && norm.dtype == DType::F32, "global_norm", "the result is not one F32");
+  std::int64_t bytes = 0;
   for (const Tensor& t : tensors) {
     require(is_float(t) && t.contiguous(), "global_norm", "not a contiguous tensor of floats");
-    require_computable(context, "global_norm", {t});
+    bytes += t.bytes();
   }
+  const OpScope timed(context.clock, Op::GlobalNorm, bytes);
   if (context.planning()) return;
   double sum = 0;
-  for (const Tensor& t : tensors) sum += COMPACT_CALL(sum_of_squares, t.f32(), t.elements());
+  for (const Tensor& t : tensors)
+    by_type(t.dtype,
+            [&](auto type) { sum += COMPACT_CALL(sum_of_squares, t.as<decltype(type)>(), t.elements()); });
   norm.f32()[0] = static_cast<float>(std::sqrt(sum));
 }
 

@@ -13,10 +13,13 @@ void fill_normal(Context& context, const Tensor& x, float stddev, std::uint64_t 
   require(id < 1u << 24, "fill_normal", "an id has 24 bits");
   // Row and block of four columns are one counter word each.
   require(x.rows() <= UINT32_MAX && x.cols() / 4 < UINT32_MAX, "fill_normal", "too large for the counter");
-  require_computable(context, "fill_normal", {x});
+  const OpScope timed(context.clock, Op::Elementwise, bytes_of({x}));
   if (context.planning()) return;
-  COMPACT_CALL(normal_rows, x.f32(), x.ld, 0, x.rows(), x.cols(), stddev, seed, 0,
-               stream_word(Stream::Init, id));
+  by_type(x.dtype, [&](auto type) {
+    using T = decltype(type);
+    COMPACT_CALL(normal_rows, x.as<T>(), x.ld, 0, x.rows(), x.cols(), stddev, seed, 0,
+                 stream_word(Stream::Init, id));
+  });
 }
 
 }  // namespace compact

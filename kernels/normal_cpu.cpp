@@ -63,23 +63,42 @@ inline void normal_group(float* out, std::uint32_t first, std::uint32_t row, std
     out[4 * lane + 3] = scale * n3;
   }
 }
+/// n of them to where they belong, in its type.
+inline void put_group(Bf16* to, const float* from, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t k = 0; k < n; ++k) to[k] = nearest_bf16(from[k]);
+}
+inline void put_group(float* to, const float* from, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t k = 0; k < n; ++k) to[k] = from[k];
+}
+
+template <typename T>
+void make_rows(T* out, std::int64_t ld, std::int64_t first_row, std::int64_t rows, std::int64_t cols,
+               float scale, std::uint64_t key, std::uint32_t word2, std::uint32_t word3) {
+#pragma omp parallel for schedule(static)
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const std::uint32_t row = static_cast<std::uint32_t>(first_row + i);
+    T* at = out + i * ld;
+    for (std::int64_t j = 0; j < cols; j += kGroup) {
+      float group[kGroup];
+      normal_group(group, static_cast<std::uint32_t>(j / 4), row, word2, word3, key, scale);
+      if (j + kGroup <= cols)
+        put_group(at + j, group, kGroup);
+      else
+        put_group(at + j, group, cols - j);
+    }
+  }
+}
 }  // namespace
 
 void normal_rows(float* out, std::int64_t ld, std::int64_t first_row, std::int64_t rows, std::int64_t cols,
                  float scale, std::uint64_t key, std::uint32_t word2, std::uint32_t word3) {
-#pragma omp parallel for schedule(static)
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const std::uint32_t row = static_cast<std::uint32_t>(first_row + i);
-    float* at = out + i * ld;
-    std::int64_t j = 0;
-    for (; j + kGroup <= cols; j += kGroup)
-      normal_group(at + j, static_cast<std::uint32_t>(j / 4), row, word2, word3, key, scale);
-    if (j < cols) {
-      float tail[kGroup];
-      normal_group(tail, static_cast<std::uint32_t>(j / 4), row, word2, word3, key, scale);
-      for (std::int64_t t = j; t < cols; ++t) at[t] = tail[t - j];
-    }
-  }
+  make_rows(out, ld, first_row, rows, cols, scale, key, word2, word3);
+}
+void normal_rows(Bf16* out, std::int64_t ld, std::int64_t first_row, std::int64_t rows, std::int64_t cols,
+                 float scale, std::uint64_t key, std::uint32_t word2, std::uint32_t word3) {
+  make_rows(out, ld, first_row, rows, cols, scale, key, word2, word3);
 }
 
 }  // namespace compact::cpu::COMPACT_ISA

@@ -1,77 +1,101 @@
 #include "compact/kernels/projection.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "compact/core/philox.h"
-#include "compact/kernels/gemm.h"
+#include "compact/kernels/elementwise.h"
 #include "kernels/checks.h"
 #include "kernels/normal_cpu.h"
+#include "kernels/projection_cpu.h"
+#include "kernels/projection_kinds.h"
 
 namespace compact {
 
 namespace {
-/// A slice of P stays in the second-level cache from its making to its use in the GEMM.
-constexpr std::int64_t kSliceBytes = std::int64_t{1} << 20;
-
-/// Rows of P in one slice: whole multiples of 16 where possible, which GEMM's inner dimension likes.
-std::int64_t slice_rows(const Projection& p) {
-  const std::int64_t fit = kSliceBytes / (p.r * size_of(DType::F32));
-  const std::int64_t rows = fit >= 16 ? fit / 16 * 16 : std::max<std::int64_t>(fit, 1);
-  return std::min(rows, p.n);
+/// P is what its type says, wherever it is used.
+void check_types(const Projection& p, const char* op, const Tensor& used) {
+  require(used.dtype == DType::F32 || p.dtype == DType::BF16, op, "BF16 operands want a P of BF16");
 }
 
-void check(const Projection& p, const char* op) {
-  require(p.n >= 1 && p.r >= 1, op, "a projection of no rows or columns");
-  require(p.id < 1u << 24, op, "an id has 24 bits");
-  // Row and block of four columns are one counter word each.
-  require(p.n <= UINT32_MAX && p.r / 4 < UINT32_MAX, op, "too large for the counter");
+void gaussian_rows(const Projection& p, std::int64_t begin, const Tensor& tile) {
+  const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(p.r)));
+  by_type(tile.dtype, [&](auto type) {
+    COMPACT_CALL(normal_rows, tile.as<decltype(type)>(), tile.ld, begin, tile.rows(), p.r, scale, p.seed,
+                 p.window, stream_word(Stream::Projection, p.id));
+  });
+  if (p.dtype == DType::BF16 && tile.dtype == DType::F32)
+    COMPACT_CALL(round_rows, tile.f32(), tile.ld, tile.rows(), p.r);
 }
 }  // namespace
 
+ProjectionKind projection_kind_from(std::string_view name) {
+  if (name == "gaussian") return ProjectionKind::Gaussian;
+  if (name == "orthonormal") return ProjectionKind::Orthonormal;
+  if (name == "hadamard") return ProjectionKind::Hadamard;
+  if (name == "sparse") return ProjectionKind::Sparse;
+  input_error(
+      "compact.projection: no projection \"{}\"; there are gaussian, orthonormal, hadamard and sparse", name);
+}
+
+void check_projection(const Projection& p, const char* op) {
+  require(p.n >= 1 && p.r >= 1, op, "a projection of no rows or columns");
+  require(p.id < 1u << 24, op, "an id has 24 bits");
+  // Row and block of four columns are one counter word each, and indices are kept with a sign bit.
+  require(p.n <= INT32_MAX && p.r <= INT32_MAX, op, "too large for the counter");
+  require(p.dtype == DType::F32 || p.dtype == DType::BF16, op, "P must be F32 or BF16");
+  const bool at_most_n = p.kind == ProjectionKind::Orthonormal || p.kind == ProjectionKind::Hadamard;
+  require(!at_most_n || p.r <= p.n, op, "this kind has at most as many columns as rows");
+  if (!keeps_matrix(p.kind)) return;
+  require(is_matrix(p.matrix, p.n, p.r) && p.matrix.dtype == p.dtype, op,
+          "the kept matrix is not [n, r] of P's type");
+}
+
 void projection_rows(Context& context, const Projection& p, std::int64_t begin, const Tensor& tile) {
-  check(p, "projection_rows");
-  require(is_float(tile), "projection_rows", "not a tensor of floats");
-  require(tile.cols() == p.r, "projection_rows", "the tile has not the width of P");
-  require(begin >= 0 && begin + tile.rows() <= p.n, "projection_rows", "rows out of range");
-  require_computable(context, "projection_rows", {tile});
-  if (context.planning()) return;
-  const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(p.r)));
-  COMPACT_CALL(normal_rows, tile.f32(), tile.ld, begin, tile.rows(), p.r, scale, p.seed, p.window,
-               stream_word(Stream::Projection, p.id));
+  const char* op = "projection_rows";
+  check_projection(p, op);
+  require(is_float(tile), op, "not a tensor of floats");
+  check_types(p, op, tile);
+  require(tile.cols() == p.r, op, "the tile has not the width of P");
+  require(begin >= 0 && begin + tile.rows() <= p.n, op, "rows out of range");
+  const OpScope timed(context.clock, Op::Projection, bytes_of({tile}));
+  switch (p.kind) {
+    case ProjectionKind::Gaussian:
+      if (!context.planning()) gaussian_rows(p, begin, tile);
+      return;
+    case ProjectionKind::Orthonormal:
+      return copy(context, p.matrix.row_range(begin, tile.rows()), tile);
+    case ProjectionKind::Hadamard:
+      return hadamard_rows(context, p, begin, tile);
+    case ProjectionKind::Sparse:
+      return sparse_rows(context, p, begin, tile);
+  }
 }
 
 void project(Context& context, const Projection& p, const Tensor& x, const Tensor& z) {
-  check(p, "project");
-  require(is_float(x) && is_float(z), "project", "not tensors of floats");
-  require(x.cols() == p.n, "project", "x [N, n] has not the rows of P as its width");
-  require(is_matrix(z, x.rows(), p.r), "project", "z is not [N, r]");
-  require_computable(context, "project", {x, z});
-  ScratchScope scope(context.arena);
-  const std::int64_t rows = slice_rows(p);
-  // P has the type of x: in bf16 its rounded values are the ones used everywhere.
-  const Tensor slice = context.arena.scratch("projection slice", {rows, p.r}, x.dtype);
-  for (std::int64_t begin = 0; begin < p.n; begin += rows) {
-    const Tensor part = slice.row_range(0, std::min(rows, p.n - begin));
-    projection_rows(context, p, begin, part);
-    gemm(context, x.columns(begin, part.rows()), Transpose::No, part, Transpose::No, z, begin > 0);
-  }
+  const char* op = "project";
+  check_projection(p, op);
+  require(is_float(x) && is_float(z), op, "not tensors of floats");
+  require(x.dtype == DType::BF16 || z.dtype == DType::F32, op, "z of F32 x is F32");
+  check_types(p, op, x);
+  require(x.cols() == p.n, op, "x [N, n] has not the rows of P as its width");
+  require(is_matrix(z, x.rows(), p.r), op, "z is not [N, r]");
+  if (p.kind == ProjectionKind::Hadamard) return hadamard_project(context, p, x, z);
+  if (p.kind == ProjectionKind::Sparse) return sparse_project(context, p, x, z);
+  dense_project(context, p, x, z);
 }
 
-void expand_add(Context& context, const Projection& p, const Tensor& d, const Tensor& w) {
-  check(p, "expand_add");
-  require(is_float(d) && is_float(w), "expand_add", "not tensors of floats");
-  require(d.cols() == p.r, "expand_add", "d [m, r] has not the width of P");
-  require(is_matrix(w, d.rows(), p.n), "expand_add", "w is not [m, n]");
-  require_computable(context, "expand_add", {d, w});
-  ScratchScope scope(context.arena);
-  const std::int64_t rows = slice_rows(p);
-  const Tensor slice = context.arena.scratch("projection slice", {rows, p.r}, d.dtype);
-  for (std::int64_t begin = 0; begin < p.n; begin += rows) {
-    const Tensor part = slice.row_range(0, std::min(rows, p.n - begin));
-    projection_rows(context, p, begin, part);
-    gemm(context, d, Transpose::No, part, Transpose::Yes, w.columns(begin, part.rows()), true);
-  }
+void expand_add(Context& context, const Projection& p, const Tensor& d, float kept, const Rounding& rounding,
+                const Tensor& w) {
+  const char* op = "expand_add";
+  check_projection(p, op);
+  require(is_float(d) && is_float(w), op, "not tensors of floats");
+  check_types(p, op, d);
+  require(d.cols() == p.r, op, "d [m, r] has not the width of P");
+  require(is_matrix(w, d.rows(), p.n), op, "w is not [m, n]");
+  require(rounding.id < 1u << 24, op, "an id has 24 bits");
+  if (p.kind == ProjectionKind::Hadamard) return hadamard_expand(context, p, d, kept, rounding, w);
+  if (p.kind == ProjectionKind::Sparse) return sparse_expand(context, p, d, kept, rounding, w);
+  dense_expand(context, p, d, kept, rounding, w);
 }
 
 }  // namespace compact

@@ -10,6 +10,7 @@ namespace compact {
 void rope_table(Context& context, double base, const Tensor& table) {
   const std::int64_t T = table.rows(), D = table.cols(), half = D / 2;
   require(table.dtype == DType::F32 && D % 2 == 0, "rope_table", "table must be [T, D] F32 with even D");
+  const OpScope timed(context.clock, Op::Rope, bytes_of({table}));
   if (context.planning()) return;
 #pragma omp parallel for schedule(static)
   for (std::int64_t t = 0; t < T; ++t)
@@ -30,10 +31,13 @@ void rope(Context& context, const Tensor& x, std::int64_t T, std::int64_t first_
   require(T > 0 && first_position >= 0 && first_position + T <= table.rows(), "rope",
           "the table has too few positions");
   require(x.rows() % T == 0, "rope", "x must be [B*T, heads*D]");
-  require_computable(context, "rope", {x});
+  const OpScope timed(context.clock, Op::Rope, bytes_of({x, x, table.row_range(first_position, T)}));
   if (context.planning()) return;
-  COMPACT_CALL(rope, x.f32(), x.ld, x.rows(), x.cols() / D, D, T, first_position, table.f32(), table.ld,
-               direction == Rotation::Forward ? 1.0f : -1.0f);
+  by_type(x.dtype, [&](auto type) {
+    using E = decltype(type);
+    COMPACT_CALL(rope, x.as<E>(), x.ld, x.rows(), x.cols() / D, D, T, first_position, table.f32(), table.ld,
+                 direction == Rotation::Forward ? 1.0f : -1.0f);
+  });
 }
 
 }  // namespace compact

@@ -1,62 +1,88 @@
 #include "kernels/swiglu_cpu.h"
 
+#include "kernels/element_loops.h"
 #include "kernels/vector_math.h"
 
 namespace compact::cpu::COMPACT_ISA {
 
-void swiglu_forward(const float* gate_up, std::int64_t ldg, float* out, std::int64_t ldo, float* activation,
-                    std::int64_t lda, std::int64_t N, std::int64_t F) {
+namespace {
+
+template <typename T>
+void forward(const T* gate_up, std::int64_t ldg, T* out, std::int64_t ldo, T* activation, std::int64_t lda,
+             std::int64_t N, std::int64_t F) {
 #pragma omp parallel for schedule(static) if (N * F > 4096)
   for (std::int64_t n = 0; n < N; ++n) {
-    const float *gate = gate_up + n * ldg, *up = gate + F;
-    float* o = out + n * ldo;
-    if (activation == nullptr) {
-#pragma omp simd
-      for (std::int64_t i = 0; i < F; ++i) o[i] = gate[i] * vsigmoid(gate[i]) * up[i];
-    } else {
-      float* a = activation + n * lda;
-#pragma omp simd
-      for (std::int64_t i = 0; i < F; ++i) {
-        const float silu = gate[i] * vsigmoid(gate[i]);
-        a[i] = silu;
-        o[i] = silu * up[i];
-      }
-    }
+    const T *gate = gate_up + n * ldg, *up = gate + F;
+    if (activation == nullptr)
+      map(
+          F, out + n * ldo,
+          [](float g, float u) __attribute__((always_inline)) { return g * vsigmoid(g) * u; }, gate, up);
+    else
+      map_two(
+          F, activation + n * lda, out + n * ldo, [](float g, float u) __attribute__((always_inline)) {
+            const float silu = g * vsigmoid(g);
+            return TwoFloats{silu, silu * u};
+          },
+          gate, up);
   }
 }
-
-namespace {
 
 /// silu'(g) = s (1 + g (1 - s)), s = sigmoid(g).
 [[gnu::always_inline]] inline float silu_slope(float g, float s) { return s * (1.0f + g * (1.0f - s)); }
 
+/// x as it would come back from a tensor of T.
+template <typename T>
+[[gnu::always_inline]] inline float rounded(float x) {
+  if constexpr (sizeof(T) == sizeof(float))
+    return x;
+  else
+    return high_of(nearest_upper(x));
+}
+
+template <typename T>
+void backward(const T* gate_up, std::int64_t ldg, const T* activation, std::int64_t lda, const T* dout,
+              std::int64_t ldo, T* dgate_up, std::int64_t ldd, std::int64_t N, std::int64_t F) {
+  // dgate_up may be gate_up: each element is read before it is written, and by the same iteration.
+#pragma omp parallel for schedule(static) if (N * F > 4096)
+  for (std::int64_t n = 0; n < N; ++n) {
+    const T *gate = gate_up + n * ldg, *up = gate + F, *d = dout + n * ldo;
+    T *dgate = dgate_up + n * ldd, *dup = dgate + F;
+    if (activation == nullptr)
+      map_two(
+          F, dgate, dup, [](float g, float u, float dy) __attribute__((always_inline)) {
+            const float s = vsigmoid(g);
+            return TwoFloats{dy * u * silu_slope(g, s), dy * rounded<T>(g * s)};
+          },
+          gate, up, d);
+    else
+      map_two(
+          F, dgate, dup, [](float g, float u, float dy, float a) __attribute__((always_inline)) {
+            return TwoFloats{dy * u * silu_slope(g, vsigmoid(g)), dy * a};
+          },
+          gate, up, d, activation + n * lda);
+  }
+}
+
 }  // namespace
+
+void swiglu_forward(const float* gate_up, std::int64_t ldg, float* out, std::int64_t ldo, float* activation,
+                    std::int64_t lda, std::int64_t N, std::int64_t F) {
+  forward(gate_up, ldg, out, ldo, activation, lda, N, F);
+}
+void swiglu_forward(const Bf16* gate_up, std::int64_t ldg, Bf16* out, std::int64_t ldo, Bf16* activation,
+                    std::int64_t lda, std::int64_t N, std::int64_t F) {
+  forward(gate_up, ldg, out, ldo, activation, lda, N, F);
+}
 
 void swiglu_backward(const float* gate_up, std::int64_t ldg, const float* activation, std::int64_t lda,
                      const float* dout, std::int64_t ldo, float* dgate_up, std::int64_t ldd, std::int64_t N,
                      std::int64_t F) {
-  // dgate_up may be gate_up: each element is read before it is written, and by the same iteration.
-#pragma omp parallel for schedule(static) if (N * F > 4096)
-  for (std::int64_t n = 0; n < N; ++n) {
-    const float *gate = gate_up + n * ldg, *up = gate + F, *d = dout + n * ldo;
-    float *dgate = dgate_up + n * ldd, *dup = dgate + F;
-    if (activation == nullptr) {
-#pragma omp simd
-      for (std::int64_t i = 0; i < F; ++i) {
-        const float g = gate[i], s = vsigmoid(g), u = up[i];
-        dgate[i] = d[i] * u * silu_slope(g, s);
-        dup[i] = d[i] * (g * s);
-      }
-    } else {
-      const float* a = activation + n * lda;
-#pragma omp simd
-      for (std::int64_t i = 0; i < F; ++i) {
-        const float g = gate[i], s = vsigmoid(g), u = up[i];
-        dgate[i] = d[i] * u * silu_slope(g, s);
-        dup[i] = d[i] * a[i];
-      }
-    }
-  }
+  backward(gate_up, ldg, activation, lda, dout, ldo, dgate_up, ldd, N, F);
+}
+void swiglu_backward(const Bf16* gate_up, std::int64_t ldg, const Bf16* activation, std::int64_t lda,
+                     const Bf16* dout, std::int64_t ldo, Bf16* dgate_up, std::int64_t ldd, std::int64_t N,
+                     std::int64_t F) {
+  backward(gate_up, ldg, activation, lda, dout, ldo, dgate_up, ldd, N, F);
 }
 
 }  // namespace compact::cpu::COMPACT_ISA

@@ -36,12 +36,16 @@ void add_plan_command(CLI::App& app) {
       plan = plan_run(run, model);
     } else {
       const std::int64_t bytes = parse_bytes(args->fit, "--fit");
-      std::optional<FittingRun> found = fit_run(run, model, bytes);
-      if (!found)
-        run_error("{}: no preset, micro-batch or logits chunk brings this run down to {} ({} bytes)",
-                  args->file, human_bytes(bytes), bytes);
-      run = found->run;
-      plan = found->plan;
+      const FittingRun found = fit_run(run, model, bytes);
+      if (!found.fits)
+        run_error(
+            "{}: no preset, micro-batch or logits chunk brings this run down to {} ({} bytes); the least is "
+            "{} "
+            "({} bytes) with memory.preset \"{}\", batch.micro_batch {} and memory.logits_chunk_bytes {}",
+            args->file, human_bytes(bytes), bytes, human_bytes(found.plan.peak), found.plan.peak,
+            found.run.memory.preset, found.run.batch.micro_batch, found.run.memory.logits_chunk_bytes);
+      run = found.run;
+      plan = found.plan;
       if (!args->json)
         fmt::print(
             "fits in {}; lines for the run file:\n  \"batch\": {{\"tokens_per_step\": {}, \"micro_batch\": "

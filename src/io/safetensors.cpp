@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "compact/core/bf16.h"
 #include "compact/core/error.h"
 #include "safetensors_header.h"
 
@@ -30,18 +31,20 @@ float f32_of_f16(std::uint16_t h) {
   return std::bit_cast<float>(sign | e << 23 | fraction << 13);
 }
 
-float f32_of_bf16(std::uint16_t b) { return std::bit_cast<float>(static_cast<std::uint32_t>(b) << 16); }
+float f32_of_bf16(std::uint16_t b) { return to_float(Bf16{b}); }
+float f32_of_f32(float x) { return x; }
 
-/// Reads `count` 16-bit numbers from `offset` on and writes them as fp32.
-template <typename Convert>
-void read_converted(const InputFile& file, std::int64_t offset, std::int64_t count, float* to,
-                    Convert convert) {
-  std::vector<std::uint16_t> piece(static_cast<std::size_t>(std::min(count, piece_bytes / 2)));
+/// Reads `count` numbers stored as `Stored` from `offset` on; each goes through `convert` (to float) and is
+/// stored as To, rounded to nearest.
+template <typename Stored, typename To, typename Convert>
+void read_converted(const InputFile& file, std::int64_t offset, std::int64_t count, To* to, Convert convert) {
+  constexpr auto size = static_cast<std::int64_t>(sizeof(Stored));
+  std::vector<Stored> piece(static_cast<std::size_t>(std::min(count, piece_bytes / size)));
   while (count > 0) {
     const auto n = std::min(piece.size(), static_cast<std::size_t>(count));
-    file.read(offset, piece.data(), n * 2);
-    to = std::transform(piece.begin(), piece.begin() + static_cast<std::ptrdiff_t>(n), to, convert);
-    offset += static_cast<std::int64_t>(n) * 2;
+    file.read(offset, piece.data(), n * sizeof(Stored));
+    for (std::size_t i = 0; i < n; ++i) put(*to++, convert(piece[i]));
+    offset += static_cast<std::int64_t>(n) * size;
     count -= static_cast<std::int64_t>(n);
   }
 }
@@ -97,12 +100,15 @@ void SafetensorsReader::read(const std::string& name, const Tensor& to) const {
       file_.read(at, static_cast<std::byte*>(to.data) + (at - t.begin),
                  static_cast<std::size_t>(std::min(piece_bytes, t.end - at)));
   } else if (to.dtype == DType::F32 && t.dtype == "BF16") {
-    read_converted(file_, t.begin, to.elements(), to.f32(), f32_of_bf16);
+    read_converted<std::uint16_t>(file_, t.begin, to.elements(), to.f32(), f32_of_bf16);
   } else if (to.dtype == DType::F32 && t.dtype == "F16") {
-    read_converted(file_, t.begin, to.elements(), to.f32(), f32_of_f16);
+    read_converted<std::uint16_t>(file_, t.begin, to.elements(), to.f32(), f32_of_f16);
+  } else if (to.dtype == DType::BF16 && t.dtype == "F32") {
+    read_converted<float>(file_, t.begin, to.elements(), to.as<Bf16>(), f32_of_f32);
+  } else if (to.dtype == DType::BF16 && t.dtype == "F16") {
+    read_converted<std::uint16_t>(file_, t.begin, to.elements(), to.as<Bf16>(), f32_of_f16);
   } else {
-    input_error("{}: tensor {} has the dtype {}, expected {}", path(), name, t.dtype,
-                to.dtype == DType::F32 ? "F32, BF16 or F16" : name_of(to.dtype));
+    input_error("{}: tensor {} has the dtype {}, expected F32, BF16 or F16", path(), name, t.dtype);
   }
 }
 

@@ -1,5 +1,8 @@
 #include "compact/model/llama.h"
 
+#include <algorithm>
+
+#include "compact/core/error.h"
 #include "compact/kernels/elementwise.h"
 #include "compact/kernels/embedding.h"
 #include "compact/kernels/rmsnorm.h"
@@ -9,14 +12,39 @@ namespace compact {
 
 namespace {
 
+// A matrix outside the blocks; its gradient is set by the caller.
 Parameter make_matrix(Context& context, const std::string& name, Role role, std::int64_t rows, std::int64_t n,
-                      const ModelTypes& types) {
+                      DType activation) {
   Parameter p;
   p.members = {{name, role, 0, rows}};
-  p.weight = context.arena.persistent(name, {rows, n}, types.activation, Category::Weights);
-  if (types.trained)
-    p.gradient = context.arena.persistent(name + ".gradient", {rows, n}, types.gradient, Category::Gradients);
+  p.weight = context.arena.persistent(name, {rows, n}, activation, Category::Weights);
   return p;
+}
+
+BlockSizes block_sizes(const ModelConfig& config) {
+  return {config.hidden_size, config.intermediate_size, config.heads,
+          config.kv_heads,    config.head_width(),      static_cast<float>(config.rms_norm_eps)};
+}
+
+// Gradient bytes of the largest layer, found by laying each out on the plan device. A tied embedding is not
+// among them: head and embedding both add to its gradient, which so lives through the whole backward pass.
+std::int64_t largest_layer(const ModelConfig& config, const LlamaOptions& options) {
+  const auto bytes_of = [&](auto make) {
+    Arena arena(Device::Plan, Arena::kUnlimited);
+    Context context(arena);
+    GradientMemory gradients(options.types.gradient, true);
+    make(context, gradients);
+    return arena.ledger().now()[static_cast<std::size_t>(Category::Gradients)];
+  };
+  const CompactOptions* compact = options.compact ? &*options.compact : nullptr;
+  const std::int64_t block = bytes_of([&](Context& context, GradientMemory& gradients) {
+    Block(context, 0, block_sizes(config), options.types.activation, compact, gradients);
+  });
+  const std::int64_t head = bytes_of([&](Context& context, GradientMemory& gradients) {
+    gradients.take(context, "norm", {config.hidden_size});
+    if (!config.tie_word_embeddings) gradients.take(context, "head", {config.vocab_size, config.hidden_size});
+  });
+  return std::max(block, head);
 }
 
 }  // namespace
@@ -27,31 +55,48 @@ Llama::Llama(Context& context, const ModelConfig& config, const LlamaOptions& op
       rope_table_(context.arena.persistent("rope_table", {options.positions, config.head_width()}, DType::F32,
                                            Category::Workspace)),
       embedding_(make_matrix(context, "model.embed_tokens.weight", Role::Embedding, config.vocab_size,
-                             config.hidden_size, options.types)) {
-  const BlockSizes sizes{config.hidden_size,  config.intermediate_size,
-                         config.heads,        config.kv_heads,
-                         config.head_width(), static_cast<float>(config.rms_norm_eps)};
+                             config.hidden_size, options.types.activation)) {
+  const DType act = options.types.activation;
+  const Shape vocabulary{config.vocab_size, config.hidden_size};
+  GradientMemory gradients(options.types.gradient, options.types.trained);
+  if (options.share_gradients) gradients.share(context, largest_layer(config, options));
+  const std::string& name = embedding_.members.front().name;
+  embedding_.gradient = config.tie_word_embeddings ? gradients.take_own(context, name, vocabulary)
+                                                   : gradients.take(context, name, vocabulary);
   const CompactOptions* compact = options_.compact ? &*options_.compact : nullptr;
-  for (std::int64_t l = 0; l < config.layers; ++l)
-    blocks_.emplace_back(context, static_cast<std::uint32_t>(l), sizes, options.types, compact);
-  norm_ = make_norm(context, "model.norm.weight", config.hidden_size, options.types);
-  if (!config.tie_word_embeddings)
-    head_ = make_matrix(context, "lm_head.weight", Role::Head, config.vocab_size, config.hidden_size,
-                        options.types);
+  for (std::int64_t l = 0; l < config.layers; ++l) {
+    gradients.next_layer();
+    blocks_.emplace_back(context, static_cast<std::uint32_t>(l), block_sizes(config), act, compact,
+                         gradients);
+  }
+  gradients.next_layer();
+  norm_ = make_norm(context, "model.norm.weight", config.hidden_size, act, gradients);
+  if (!config.tie_word_embeddings) {
+    head_ = make_matrix(context, "lm_head.weight", Role::Head, config.vocab_size, config.hidden_size, act);
+    head_->gradient = gradients.take(context, "lm_head.weight", vocabulary);
+  }
   const Parameter& head = head_ ? *head_ : embedding_;
-  loss_.emplace(head.weight, head.gradient, options.types.activation, options.logits_chunk_bytes, !head_);
+  loss_.emplace(head.weight, head.gradient, act, options.logits_chunk_bytes, !head_);
 
   parameters_.push_back(embedding_);
-  for (const Block& block : blocks_)
+  for (const Block& block : blocks_) {
+    first_of_block_.push_back(parameters_.size());
     for (Parameter& p : block.parameters()) parameters_.push_back(std::move(p));
+  }
+  first_of_block_.push_back(parameters_.size());
   parameters_.push_back(norm_);
   if (head_) parameters_.push_back(*head_);
+  std::uint32_t id = 0;
+  for (Parameter& p : parameters_) {
+    p.id = id;
+    id += static_cast<std::uint32_t>(p.members.size());
+  }
   rope_table(context, config.rope_theta, rope_table_);
 }
 
 void Llama::initialize(Context& context, std::uint64_t seed) {
-  std::uint32_t id = 0;  // of the tensor, in the order of a model file
-  for (const Parameter& p : parameters_)
+  for (const Parameter& p : parameters_) {
+    std::uint32_t id = p.id;
     for (const Member& member : p.members) {
       if (member.role == Role::Norm)
         fill(context, p.weight, 1.0f);
@@ -60,15 +105,15 @@ void Llama::initialize(Context& context, std::uint64_t seed) {
                     static_cast<float>(config_.initializer_range), seed, id);
       ++id;
     }
-}
-
-void Llama::zero_gradients(Context& context) {
-  for (const Parameter& p : parameters_)
-    if (p.role() == Role::Embedding || p.role() == Role::Norm) zero(context, p.gradient);
+  }
 }
 
 void Llama::forward_backward(Context& context, const Pass& pass, const Tensor& ids, const Tensor& labels,
-                             const Tensor& loss) {
+                             const Tensor& loss, const OnGradients& on_gradients) {
+  require(on_gradients || !options_.share_gradients, "Llama::forward_backward", "nobody takes the gradients");
+  const auto complete = [&](std::size_t first, std::size_t end) {
+    if (on_gradients) on_gradients(first, end - first);
+  };
   Arena& arena = context.arena;
   SavedScope saved(arena);
   const std::int64_t N = pass.tokens(), C = config_.hidden_size;
@@ -92,6 +137,10 @@ void Llama::forward_backward(Context& context, const Pass& pass, const Tensor& i
   // gradient of the residual stream.
   ScratchScope scope(arena);
   const Tensor dx = arena.scratch("dx", {N, C}, act);
+  // Gradients that are added to from the first micro-batch on begin at zero; a tied embedding's with the
+  // head.
+  if (pass.first && !head_) zero(context, embedding_.gradient);
+  if (pass.first) zero(context, norm_.gradient);
   {
     ScratchScope head_scope(arena);
     const Tensor rstd = arena.scratch("rstd", {N}, DType::F32);
@@ -101,11 +150,15 @@ void Llama::forward_backward(Context& context, const Pass& pass, const Tensor& i
     zero(context, dx);
     rmsnorm_backward(context, hidden, x, norm_.weight, rstd, dx, norm_.gradient);
   }
+  complete(first_of_block_.back(), parameters_.size());
   for (std::size_t l = blocks_.size(); l-- > 0;) {
     blocks_[l].backward(context, pass, policies[l], rope_table_, kept[l], dx);
     arena.release_saved(marks[l]);
+    complete(first_of_block_[l], first_of_block_[l + 1]);
   }
+  if (pass.first && head_) zero(context, embedding_.gradient);
   embedding_backward(context, ids, dx, embedding_.gradient);
+  complete(0, 1);
 }
 
 void Llama::forward(Context& context, const Pass& pass, const Tensor& ids, const Tensor& labels,

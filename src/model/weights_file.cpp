@@ -74,6 +74,14 @@ std::vector<std::pair<std::string, Shape>> hugging_face_weights(const ModelConfi
   return weights;
 }
 
+DType weights_dtype(const std::string& folder) {
+  require_model_folder(folder);
+  const SafetensorsReader file((std::filesystem::path(folder) / "model.safetensors").string());
+  for (const auto& [name, stored] : file.tensors())
+    if (stored.dtype != name_of(DType::BF16)) return DType::F32;
+  return DType::BF16;
+}
+
 void load_weights(const std::string& folder, const ModelConfig& config,
                   const std::vector<NamedTensor>& into) {
   require_model_folder(folder);

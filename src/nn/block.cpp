@@ -9,12 +9,12 @@
 
 namespace compact {
 
-Parameter make_norm(Context& context, const std::string& name, std::int64_t C, const ModelTypes& types) {
+Parameter make_norm(Context& context, const std::string& name, std::int64_t C, DType activation,
+                    GradientMemory& gradients) {
   Parameter p;
   p.members = {{name, Role::Norm, 0, 1}};
-  p.weight = context.arena.persistent(name, {C}, types.activation, Category::Weights);
-  if (types.trained)
-    p.gradient = context.arena.persistent(name + ".gradient", {C}, types.gradient, Category::Gradients);
+  p.weight = context.arena.persistent(name, {C}, activation, Category::Weights);
+  p.gradient = gradients.take(context, name, {C});
   return p;
 }
 
@@ -24,37 +24,37 @@ namespace {
 enum Place : std::uint32_t { kQ, kK, kV, kO, kGate, kUp, kDown };
 
 Linear make_linear(Context& context, const std::string& prefix, std::uint32_t layer, const char* name,
-                   std::int64_t n, std::vector<LinearPart> parts, const ModelTypes& types,
-                   const CompactOptions* compact) {
+                   std::int64_t n, std::vector<LinearPart> parts, DType activation,
+                   const CompactOptions* compact, GradientMemory& gradients) {
   for (LinearPart& part : parts) {
     part.name = prefix + part.name + ".weight";
     part.projection_id += layer * 8;
   }
-  return Linear(context, prefix + name, n, std::move(parts), types, compact);
+  return Linear(context, prefix + name, n, std::move(parts), activation, compact, gradients);
 }
 
 }  // namespace
 
-Block::Block(Context& context, std::uint32_t layer, const BlockSizes& s, const ModelTypes& types,
-             const CompactOptions* compact)
+Block::Block(Context& context, std::uint32_t layer, const BlockSizes& s, DType activation,
+             const CompactOptions* compact, GradientMemory& gradients)
     : prefix_("model.layers." + std::to_string(layer) + "."),
       sizes_(s),
-      types_(types),
-      norm1_(make_norm(context, prefix_ + "input_layernorm.weight", s.C, types)),
-      norm2_(make_norm(context, prefix_ + "post_attention_layernorm.weight", s.C, types)),
+      activation_(activation),
+      norm1_(make_norm(context, prefix_ + "input_layernorm.weight", s.C, activation, gradients)),
+      norm2_(make_norm(context, prefix_ + "post_attention_layernorm.weight", s.C, activation, gradients)),
       qkv_(make_linear(context, prefix_, layer, "self_attn.qkv", s.C,
                        {{"self_attn.q_proj", Role::Q, s.H * s.D, kQ},
                         {"self_attn.k_proj", Role::K, s.Hkv * s.D, kK},
                         {"self_attn.v_proj", Role::V, s.Hkv * s.D, kV}},
-                       types, compact)),
+                       activation, compact, gradients)),
       // o_proj is never compressed: its input is the attention output that attention's backward keeps anyway.
       o_(make_linear(context, prefix_, layer, "self_attn.o", s.H * s.D,
-                     {{"self_attn.o_proj", Role::O, s.C, kO}}, types, nullptr)),
+                     {{"self_attn.o_proj", Role::O, s.C, kO}}, activation, nullptr, gradients)),
       gate_up_(make_linear(context, prefix_, layer, "mlp.gate_up", s.C,
                            {{"mlp.gate_proj", Role::Gate, s.F, kGate}, {"mlp.up_proj", Role::Up, s.F, kUp}},
-                           types, compact)),
+                           activation, compact, gradients)),
       down_(make_linear(context, prefix_, layer, "mlp.down", s.F, {{"mlp.down_proj", Role::Down, s.C, kDown}},
-                        types, compact)) {}
+                        activation, compact, gradients)) {}
 
 CompressedInputs Block::compressed_inputs() const {
   return {qkv_.fully_compressed(), gate_up_.fully_compressed(), down_.fully_compressed()};
@@ -84,7 +84,7 @@ std::vector<Tensor> Block::take_z(Context& context, const Pass& pass, Policy pol
                                   const char* name) const {
   std::vector<Tensor> z;
   for (std::int64_t r : linear.projected_widths())
-    z.push_back(take(context.arena, policy, prefix_ + name, {pass.tokens(), r}, types_.activation));
+    z.push_back(take(context.arena, policy, prefix_ + name, {pass.tokens(), r}, activation_));
   return z;
 }
 
@@ -93,7 +93,7 @@ void Block::attention_forward_half(Context& context, const Pass& pass, const Blo
                                    const Tensor& rope_table, BlockTensors& t) const {
   Arena& arena = context.arena;
   const std::int64_t N = pass.tokens(), q = sizes_.H * sizes_.D, kv = sizes_.Hkv * sizes_.D;
-  const DType act = types_.activation;
+  const DType act = activation_;
   t.rstd1 = take(arena, policies.statistics, prefix_ + "rstd1", {N}, DType::F32);
   t.qkv = take(arena, policies.qkv, prefix_ + "qkv", {N, q + 2 * kv}, act);
   {
@@ -121,7 +121,7 @@ void Block::gate_up_forward(Context& context, const Pass& pass, const BlockPolic
                             BlockTensors& t) const {
   Arena& arena = context.arena;
   const std::int64_t N = pass.tokens();
-  const DType act = types_.activation;
+  const DType act = activation_;
   t.gate_up = take(arena, policies.gate_up, prefix_ + "gate_up", {N, 2 * sizes_.F}, act);
   ScratchScope scope(arena);
   t.normed2 = take(arena, policies.normed2, prefix_ + "normed2", {N, sizes_.C}, act);
@@ -145,7 +145,7 @@ Tensor Block::forward(Context& context, const Pass& pass, const BlockPolicies& p
   Arena& arena = context.arena;
   ScratchScope scope(arena);
   const std::int64_t N = pass.tokens();
-  const DType act = types_.activation;
+  const DType act = activation_;
   attention_forward_half(context, pass, policies, rope_table, t);
   gate_up_forward(context, pass, policies, t);
   t.activation = take(arena, policies.activation, prefix_ + "activation", {N, sizes_.F}, act);
@@ -178,6 +178,10 @@ Tensor Block::forward(Context& context, const Pass& pass, const BlockPolicies& p
 void Block::backward(Context& context, const Pass& pass, const BlockPolicies& policies,
                      const Tensor& rope_table, BlockTensors& t, const Tensor& dx) const {
   ScratchScope scope(context.arena);
+  if (pass.first) {  // the norms' gradients are added to from the first micro-batch on
+    zero(context, norm1_.gradient);
+    zero(context, norm2_.gradient);
+  }
   if (policies.residual !=
       Policy::Keep) {  // only the input is left: the block's forward again, up to gate and up
     attention_forward_half(context, pass, policies, rope_table, t);
@@ -203,7 +207,7 @@ void Block::mlp_backward(Context& context, const Pass& pass, BlockTensors& t, co
   Arena& arena = context.arena;
   ScratchScope scope(arena);
   const std::int64_t N = pass.tokens();
-  const DType act = types_.activation;
+  const DType act = activation_;
   const auto make_normed2 = [&] {
     t.normed2 = take(arena, Policy::Recompute, prefix_ + "normed2", {N, sizes_.C}, act);
     rmsnorm_forward(context, t.residual, norm2_.weight, sizes_.norm_eps, t.normed2, t.rstd2);
@@ -240,7 +244,7 @@ void Block::attention_backward_half(Context& context, const Pass& pass, const Te
   Arena& arena = context.arena;
   ScratchScope scope(arena);
   const std::int64_t N = pass.tokens(), q = sizes_.H * sizes_.D, kv = sizes_.Hkv * sizes_.D;
-  const DType act = types_.activation;
+  const DType act = activation_;
   const Tensor dqkv = arena.scratch(prefix_ + "dqkv", {N, q + 2 * kv}, act);
   {
     ScratchScope attention_scope(arena);
@@ -270,7 +274,7 @@ void Block::decode(Context& context, std::int64_t first, const Tensor& rope_tabl
   Arena& arena = context.arena;
   ScratchScope scope(arena);
   const std::int64_t T = x.rows(), q = sizes_.H * sizes_.D, kv = sizes_.Hkv * sizes_.D;
-  const DType act = types_.activation;
+  const DType act = activation_;
   const Tensor rstd = arena.scratch("rstd", {T}, DType::F32);
   const Tensor normed = arena.scratch("normed", {T, sizes_.C}, act);
   const Tensor branch = arena.scratch("branch", {T, sizes_.C}, act);

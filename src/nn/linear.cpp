@@ -19,11 +19,11 @@ std::int64_t projected_width(double rank, std::int64_t n) {
 }
 
 Linear::Linear(Context& context, std::string name, std::int64_t n, std::vector<LinearPart> parts,
-               const ModelTypes& types, const CompactOptions* compact)
+               DType activation, const CompactOptions* compact, GradientMemory& gradients)
     : n_(n) {
   std::int64_t m = 0;
   for (const LinearPart& part : parts) m += part.rows;
-  weight_ = context.arena.persistent(name, {m, n}, types.activation, Category::Weights);
+  weight_ = context.arena.persistent(name, {m, n}, activation, Category::Weights);
 
   const bool shared = compact != nullptr && compact->sharing == Sharing::PerInput;
   std::int64_t row = 0;
@@ -37,10 +37,18 @@ Linear::Linear(Context& context, std::string name, std::int64_t n, std::vector<L
       int z = -1;
       if (compressed) {
         if (!shared || projections_.empty()) {
-          const std::int64_t r = projected_width(compact->rank, n);
-          const std::uint32_t id = shared ? parts.front().projection_id : part.projection_id;
-          projections_.push_back({{compact->projection, compact->seed, id, 0, n, r}, compact->update_gap});
-          widths_.push_back(r);
+          Projection projection;
+          projection.kind = compact->projection;
+          projection.seed = compact->seed;
+          projection.id = shared ? parts.front().projection_id : part.projection_id;
+          projection.n = n;
+          projection.r = projected_width(compact->rank, n);
+          projection.dtype = activation;
+          if (keeps_matrix(projection.kind))
+            projection.matrix = context.arena.persistent(part.name + ".projection", {n, projection.r},
+                                                         projection.dtype, Category::Optimizer);
+          projections_.push_back({projection, compact->update_gap});
+          widths_.push_back(projection.r);
         }
         z = static_cast<int>(projections_.size()) - 1;
         p.compression = projections_.back();
@@ -58,9 +66,7 @@ Linear::Linear(Context& context, std::string name, std::int64_t n, std::vector<L
     const std::int64_t rows = p.members.back().first_row + p.members.back().rows;
     p.weight = weight_.row_range(first_row_[i], rows);
     const std::int64_t columns = p.compression ? p.compression->projection.r : n;
-    if (types.trained)
-      p.gradient = context.arena.persistent(p.members.front().name + ".gradient", {rows, columns},
-                                            types.gradient, Category::Gradients);
+    p.gradient = gradients.take(context, p.members.front().name, {rows, columns});
   }
 }
 

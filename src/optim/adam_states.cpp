@@ -1,33 +1,60 @@
 #include "compact/optim/adam_states.h"
 
+#include "compact/kernels/adam.h"
 #include "compact/kernels/elementwise.h"
 
 namespace compact {
 
-void AdamStates::allocate(Context& context, std::span<const Parameter> parameters, DType dtype) {
+void AdamStates::allocate(Context& context, std::span<const Parameter> parameters,
+                          const OptimizerOptions& options) {
   for (const Parameter& p : parameters) {
     const std::string& name = p.members.front().name;
-    const auto state = [&](const char* suffix) {
-      const Tensor t = context.arena.persistent(name + suffix, p.gradient.shape, dtype, Category::Optimizer);
+    const auto moment = [&](const char* suffix, const Shape& shape) {
+      const Tensor t =
+          context.arena.persistent(name + suffix, shape, options.state_dtype, Category::Optimizer);
       zero(context, t);
       return t;
     };
-    moments_.push_back({p.members, state(".m"), state(".v")});
+    States s{p.members, moment(".m", p.gradient.shape), {}, {}};
+    s.v = moment(".v", options.per_channel && p.compression ? Shape{p.gradient.rows()} : p.gradient.shape);
+    if (options.master_weights)
+      s.master = context.arena.persistent(name + ".master", p.weight.shape, DType::F32, Category::Master);
+    states_.push_back(std::move(s));
   }
+}
+
+void AdamStates::adopt(Context& context, std::span<const Parameter> parameters) const {
+  for (std::size_t i = 0; i < states_.size(); ++i)
+    if (!states_[i].master.empty()) copy(context, parameters[i].weight, states_[i].master);
 }
 
 std::vector<NamedTensor> AdamStates::named() const {
   std::vector<NamedTensor> all;
-  for (const Moments& x : moments_)
-    for (const Member& member : x.members) {
-      const bool whole = x.members.size() == 1;
+  for (const States& s : states_)
+    for (const Member& member : s.members) {
       const auto rows = [&](const Tensor& t) {
-        return whole ? t : t.row_range(member.first_row, member.rows);
+        if (s.members.size() == 1) return t;  // also a norm, whose one row is the whole
+        return t.shape.rank() == 1 ? t.slice(member.first_row, member.rows)
+                                   : t.row_range(member.first_row, member.rows);
       };
-      all.push_back({member.name + ".m", rows(x.m)});
-      all.push_back({member.name + ".v", rows(x.v)});
+      all.push_back({member.name + ".m", rows(s.m)});
+      all.push_back({member.name + ".v", rows(s.v)});
+      if (!s.master.empty()) all.push_back({member.name + ".master", rows(s.master)});
     }
   return all;
+}
+
+AdamStep adam_step_of(const OptimizerOptions& options, const Parameter& p, const Update& update, double lr,
+                      double decay_lr, std::int64_t t) {
+  AdamStep step = adam_step(options.beta1, options.beta2, options.eps, t);
+  step.lr = static_cast<float>(lr);
+  step.decay = p.role() == Role::Norm ? 0.0f : static_cast<float>(decay_lr * options.weight_decay);
+  step.gradient_scale = update.gradient_scale;
+  return step;
+}
+
+Rounding rounding_of(const OptimizerOptions& options, const Parameter& p, const Update& update) {
+  return {options.stochastic_rounding, options.seed, p.id, static_cast<std::uint32_t>(update.index)};
 }
 
 }  // namespace compact

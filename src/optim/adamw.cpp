@@ -13,16 +13,20 @@ class AdamW final : public Optimizer {
   explicit AdamW(const OptimizerOptions& options) : options_(options) {}
 
   void allocate(Context& context, std::span<const Parameter> parameters) override {
-    states_.allocate(context, parameters, options_.state_dtype);
+    states_.allocate(context, parameters, options_);
   }
+
+  void adopt_weights(Context& context, std::span<const Parameter> parameters) override {
+    states_.adopt(context, parameters);
+  }
+
+  // Its weights are whole: no moment depends on a projection.
+  void reseed(Context&, const Parameter&, std::size_t, const Projection&, const Projection&) override {}
 
   void update(Context& context, const Parameter& p, std::size_t i, const Update& u) override {
     const double lr = u.lr * (in_block(p.role()) ? options_.block_scale : 1.0);
-    AdamStep step = adam_step(options_.beta1, options_.beta2, options_.eps, u.exponent);
-    step.lr = static_cast<float>(lr);
-    step.decay = p.role() == Role::Norm ? 0.0f : static_cast<float>(lr * options_.weight_decay);
-    step.gradient_scale = u.gradient_scale;
-    adamw(context, step, p.weight, p.gradient, states_.m(i), states_.v(i));
+    adamw(context, adam_step_of(options_, p, u, lr, lr, u.exponent), rounding_of(options_, p, u), p.weight,
+          p.gradient, states_.m(i), states_.v(i), states_.master(i));
   }
 
   std::vector<NamedTensor> states() const override { return states_.named(); }

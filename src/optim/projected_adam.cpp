@@ -1,4 +1,5 @@
 #include "compact/kernels/adam.h"
+#include "compact/kernels/elementwise.h"
 #include "compact/optim/adam_states.h"
 #include "compact/optim/table.h"
 
@@ -11,24 +12,54 @@ namespace {
 /// norms by lr. Weights of the compressed kinds that a run leaves whole (`compact.layers`) move by lr ·
 /// alpha, so that the list changes what is compressed and not how fast the block learns. Weight decay is
 /// decoupled, full size and without alpha, and leaves norms alone.
+///
+/// With a new P the coordinates of the compressed moments mean other directions of the weight:
+///   keep       m and v are read in the new basis as they are, as the published recipe does
+///   reset      m = v = 0, and the bias corrections of compressed weights start anew with
+///              `window_exponent`: with the old exponent the first steps would be far too small in m
+///   transport  m is carried over by P_newᵀ P_old, so that it goes on pointing where it did
+/// v stays in a transport. It holds sizes, no directions: no linear map carries it over (squares do not mix
+/// as the coordinates do), and it needs none. Each coordinate of Ĝ = Pᵀ G has the mean square ‖G‖²/r of its
+/// output channel under any P, so what v says about the scale of a channel goes on being true; one value a
+/// channel does not even name a coordinate. What is lost are differences between the coordinates of a
+/// channel, which were chance of the old P.
 class ProjectedAdam final : public Optimizer {
  public:
   explicit ProjectedAdam(const OptimizerOptions& options) : options_(options) {}
 
   void allocate(Context& context, std::span<const Parameter> parameters) override {
-    states_.allocate(context, parameters, options_.state_dtype);
+    states_.allocate(context, parameters, options_);
+  }
+
+  void adopt_weights(Context& context, std::span<const Parameter> parameters) override {
+    states_.adopt(context, parameters);
+  }
+
+  void reseed(Context& context, const Parameter&, std::size_t i, const Projection& last,
+              const Projection& next) override {
+    switch (options_.at_reseed) {
+      case AtReseed::Keep:
+        return;
+      case AtReseed::Reset:
+        zero(context, states_.m(i));
+        zero(context, states_.v(i));
+        return;
+      case AtReseed::Transport:
+        transport_moment(context, last, next, static_cast<float>(options_.transport_scale), states_.m(i));
+        return;
+    }
   }
 
   void update(Context& context, const Parameter& p, std::size_t i, const Update& u) override {
-    AdamStep step = adam_step(options_.beta1, options_.beta2, options_.eps, u.exponent);
-    step.lr = static_cast<float>(u.lr * scale(p.role()));
-    step.decay = p.role() == Role::Norm ? 0.0f : static_cast<float>(u.lr * options_.weight_decay);
-    step.gradient_scale = u.gradient_scale;
+    const bool anew = p.compression && options_.at_reseed == AtReseed::Reset;
+    const AdamStep step =
+        adam_step_of(options_, p, u, u.lr * scale(p.role()), u.lr, anew ? u.window_exponent : u.exponent);
+    const Rounding rounding = rounding_of(options_, p, u);
     if (p.compression)
-      projected_adam(context, step, p.compression->at_update(u.index), p.weight, p.gradient, states_.m(i),
-                     states_.v(i));
+      projected_adam(context, step, rounding, p.compression->at_update(u.index), p.weight, p.gradient,
+                     states_.m(i), states_.v(i), states_.master(i));
     else
-      adamw(context, step, p.weight, p.gradient, states_.m(i), states_.v(i));
+      adamw(context, step, rounding, p.weight, p.gradient, states_.m(i), states_.v(i), states_.master(i));
   }
 
   std::vector<NamedTensor> states() const override { return states_.named(); }

@@ -13,16 +13,17 @@
 namespace compact {
 
 struct InferenceModel::Parts {
-  Parts(Arena& arena, const ModelConfig& config, const InferenceSizes& sizes)
+  Parts(Arena& arena, const ModelConfig& config, DType dtype, const InferenceSizes& sizes)
       : context(arena),
-        model(context, config, options(std::max(sizes.T, sizes.positions))),
+        model(context, config, options(dtype, std::max(sizes.T, sizes.positions))),
         tokens(arena, std::max(sizes.batch * sizes.T, sizes.positions)) {
     logits = arena.persistent("logits", {config.vocab_size}, DType::F32, Category::Workspace);
     if (sizes.positions > 0) caches = model.make_caches(context, sizes.positions);
   }
 
-  static LlamaOptions options(std::int64_t positions) {
+  static LlamaOptions options(DType dtype, std::int64_t positions) {
     LlamaOptions o;
+    o.types.activation = dtype;
     o.types.trained = false;
     o.positions = positions;
     return o;
@@ -35,8 +36,9 @@ struct InferenceModel::Parts {
   std::vector<BlockCache> caches;
 };
 
-void InferenceModel::rehearse(Arena& arena, const ModelConfig& config, const InferenceSizes& sizes) {
-  Parts parts(arena, config, sizes);
+void InferenceModel::rehearse(Arena& arena, const ModelConfig& config, DType dtype,
+                              const InferenceSizes& sizes) {
+  Parts parts(arena, config, dtype, sizes);
   if (sizes.batch > 0)
     parts.model.forward(parts.context, {sizes.batch, sizes.T}, parts.tokens.ids, parts.tokens.labels,
                         parts.tokens.loss);
@@ -48,11 +50,12 @@ void InferenceModel::rehearse(Arena& arena, const ModelConfig& config, const Inf
 
 InferenceModel::InferenceModel(const std::string& folder, const InferenceSizes& sizes)
     : config_(load_model_config(folder + "/config.json")), sizes_(sizes) {
+  const DType dtype = weights_dtype(folder);
   Arena plan(Device::Plan, Arena::kUnlimited);
-  rehearse(plan, config_, sizes);
+  rehearse(plan, config_, dtype, sizes);
   require_available(plan.ledger().peak(), memory_table(plan.ledger().at_peak()));
   arena_ = std::make_unique<Arena>(Device::Cpu, plan.ledger().peak());
-  parts_ = std::make_unique<Parts>(*arena_, config_, sizes);
+  parts_ = std::make_unique<Parts>(*arena_, config_, dtype, sizes);
   load_weights(folder, config_, parts_->model.named_weights());
 }
 

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -17,6 +18,7 @@
 #include "compact/io/file.h"
 #include "compact/kernels/elementwise.h"
 #include "compact/kernels/gemm.h"
+#include "compact/kernels/global_norm.h"
 
 namespace compact {
 
@@ -61,6 +63,8 @@ std::int64_t number_in(const char* path) {
 
 }  // namespace
 
+std::int64_t resident_peak_bytes() { return meminfo("/proc/self/status", "VmHWM"); }
+
 std::int64_t available_bytes() {
   std::int64_t least = INT64_MAX;
   const auto limit = [&least](std::int64_t value) {
@@ -87,6 +91,23 @@ void require_available(std::int64_t bytes, const std::string& table) {
       bytes, available, table);
 }
 
+namespace {
+
+// The best of `times` runs of work worth `amount`, in units a second, after one that warms up.
+template <typename Work>
+double best_of(int times, double amount, Work&& work) {
+  double best = 0;
+  for (int i = 0; i <= times; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    if (i > 0) best = std::max(best, amount / took.count());
+  }
+  return best;
+}
+
+}  // namespace
+
 std::string cpu_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
@@ -94,26 +115,37 @@ std::string cpu_name() {
   return "unknown CPU";
 }
 
-namespace {
-
-double measure_gemm_peak() {
+double measure_gemm_peak(DType type) {
   constexpr std::int64_t n = 1536;
-  Arena arena(Device::Cpu, std::int64_t{64} << 20);
+  // Where bf16 products are computed in fp32, converted copies lie beside the operands.
+  Arena arena(Device::Cpu, std::int64_t{128} << 20);
   Context context(arena);
-  const Tensor a = arena.persistent("a", {n, n}, DType::F32, Category::Workspace);
-  const Tensor b = arena.persistent("b", {n, n}, DType::F32, Category::Workspace);
-  const Tensor c = arena.persistent("c", {n, n}, DType::F32, Category::Workspace);
+  const Tensor a = arena.persistent("a", {n, n}, type, Category::Workspace);
+  const Tensor b = arena.persistent("b", {n, n}, type, Category::Workspace);
+  const Tensor c = arena.persistent("c", {n, n}, type, Category::Workspace);
   fill(context, a, 0.5f);
   fill(context, b, 0.25f);
-  double best = 0;
-  for (int i = 0; i < 6; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    gemm(context, a, Transpose::No, b, Transpose::No, c, false);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    best = std::max(best, 2.0 * n * n * n / took.count());
-  }
-  return best;
+  return best_of(6, 2.0 * n * n * n, [&] { gemm(context, a, Transpose::No, b, Transpose::No, c, false); });
 }
+
+double measure_memory_bandwidth() {
+  constexpr std::int64_t rows = 1 << 15, cols = 1 << 10,
+                         bytes = 4 * rows * cols;  // 128 MiB: no cache holds it
+  Arena arena(Device::Cpu, 3 * bytes + Arena::kAlignment);
+  Context context(arena);
+  const Tensor a = arena.persistent("a", {rows, cols}, DType::F32, Category::Workspace);
+  const Tensor b = arena.persistent("b", {rows, cols}, DType::F32, Category::Workspace);
+  const Tensor c = arena.persistent("c", {rows, cols}, DType::F32, Category::Workspace);
+  const Tensor norm = arena.persistent("norm", {1}, DType::F32, Category::Workspace);
+  for (const Tensor& t : {a, b, c}) fill(context, t, 0.5f);
+  const Tensor both[] = {a, b};
+  // What is written but not read before costs a read all the same, which is not counted: so also in place.
+  return std::max({best_of(4, 3.0 * bytes, [&] { add(context, a, b, c); }),
+                   best_of(4, 3.0 * bytes, [&] { add(context, a, b, a); }),
+                   best_of(4, 2.0 * bytes, [&] { global_norm(context, both, norm); })});
+}
+
+namespace {
 
 std::string cache_folder() {
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/')
@@ -123,11 +155,10 @@ std::string cache_folder() {
   return "";
 }
 
-}  // namespace
-
-double gemm_peak(double seen) {
-  const std::string key = cpu_name() + ", fp32, threads " + std::to_string(omp_get_max_threads());
-  const std::string folder = cache_folder(), path = folder + "/gemm_peak.json";
+// What `measure` gives for `what`, from the cache where that is not below `seen`.
+double cached_speed(const std::string& what, double seen, const std::function<double()>& measure) {
+  const std::string key = cpu_name() + ", " + what + ", threads " + std::to_string(omp_get_max_threads());
+  const std::string folder = cache_folder(), path = folder + "/machine.json";
   nlohmann::json known = nlohmann::json::object();
   // The cache is a convenience: whatever is wrong with it, the speed is measured.
   if (!folder.empty() && access(path.c_str(), R_OK) == 0) {
@@ -136,8 +167,8 @@ double gemm_peak(double seen) {
     if (known.contains(key) && known[key].is_number() && known[key].get<double>() >= std::max(seen, 1.0))
       return known[key].get<double>();
   }
-  const double peak = std::max(seen, measure_gemm_peak());
-  known[key] = peak;
+  const double speed = std::max(seen, measure());
+  known[key] = speed;
   if (!folder.empty()) {
     try {
       make_folders(folder);
@@ -146,7 +177,16 @@ double gemm_peak(double seen) {
       // A home that cannot be written to only means measuring again next time.
     }
   }
-  return peak;
+  return speed;
 }
+
+}  // namespace
+
+double gemm_peak(DType type, double seen) {
+  return cached_speed(type == DType::BF16 ? "products bf16" : "products fp32", seen,
+                      [type] { return measure_gemm_peak(type); });
+}
+
+double memory_bandwidth(double seen) { return cached_speed("memory", seen, measure_memory_bandwidth); }
 
 }  // namespace compact

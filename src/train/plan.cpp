@@ -13,8 +13,20 @@ namespace compact {
 
 namespace {
 
-FlopCount minus(const FlopCount& a, const FlopCount& b) {
-  return {a.gemm - b.gemm, a.attention - b.attention};
+// Operations, and bytes that ops read and write.
+struct Work {
+  FlopCount flops;
+  std::int64_t bytes = 0;
+};
+
+Work work_so_far(const Context& context) {
+  Work work{context.flops};
+  for (int i = 0; i < kOps; ++i) work.bytes += context.clock->of(static_cast<Op>(i)).bytes;
+  return work;
+}
+
+Work minus(const Work& a, const Work& b) {
+  return {{a.flops.gemm - b.flops.gemm, a.flops.attention - b.flops.attention}, a.bytes - b.bytes};
 }
 
 constexpr std::array kPresets = {Preset::Paper, Preset::Lean, Preset::Tight, Preset::Block};
@@ -47,53 +59,39 @@ RunPlan plan_run(const RunConfig& run, const ModelConfig& model) {
   const std::int64_t sequences = run.batch.tokens_per_step / run.data.sequence_length;
   plan.micro_batches = (sequences + B - 1) / B;
 
-  const auto take_memory = [&] {
-    const Ledger& ledger = arena.ledger();
-    plan.peak = ledger.peak();
-    plan.at_peak = ledger.at_peak();
-    plan.live = ledger.live_at_peak();
-  };
-  // One micro-batch and two give the operations of a micro-batch and of an update; two also cover the kernels
-  // that add to gradients, where the run has them. More micro-batches would only repeat the same calls.
-  StepBatch batch;
-  batch.targets = 1;
-  batch.sequences = B;
   if (!run.data.val.empty()) engine.evaluate({}, {}, 0);
-  const FlopCount before = engine.context().flops;
-  engine.step(*communicator, batch, 0, 0.0);
-  const FlopCount one = minus(engine.context().flops, before);
-  if (plan.micro_batches == 1) take_memory();
-  batch.sequences = 2 * B;
-  engine.step(*communicator, batch, 0, 0.0);
-  plan.micro_batch = minus(minus(minus(engine.context().flops, before), one), one);
-  plan.update = minus(one, plan.micro_batch);
-  if (plan.micro_batches > 1) take_memory();
+  OpClock clock;
+  engine.context().clock = &clock;
+  StepBatch batch;
+  const auto work_of_step = [&](std::int64_t micro_batches, std::int64_t targets) {
+    const Work before = work_so_far(engine.context());
+    batch.sequences = micro_batches * B;
+    batch.targets = targets;
+    engine.step(*communicator, batch, 0, 0.0);
+    return minus(work_so_far(engine.context()), before);
+  };
+  const Work one = work_of_step(1, 1);
+  // A second micro-batch adds to the gradients, further ones would only repeat it. A step of one has no
+  // second: there, one without targets makes no update.
+  const Work pass = plan.micro_batches > 1 ? minus(work_of_step(2, 1), one) : work_of_step(1, 0);
+  const Work update = minus(one, pass);
+  plan.micro_batch = pass.flops;
+  plan.micro_batch_bytes = pass.bytes;
+  plan.update = update.flops;
+  plan.update_bytes = update.bytes;
+  // A new P takes memory of its own, once the run is long enough to draw one.
+  if (run.optimizer.name == "compact" && run.train.steps > run.compact.update_gap) {
+    batch.sequences = std::min(plan.micro_batches, std::int64_t{2}) * B;
+    batch.targets = 1;
+    engine.step(*communicator, batch, run.compact.update_gap, 0.0);
+  }
+  plan.peak = arena.ledger().peak();
+  plan.at_peak = arena.ledger().at_peak();
+  plan.live = arena.ledger().live_at_peak();
 
   plan.parameters = model.parameters();
   for (const Parameter& p : engine.model().parameters()) plan.gradient_elements += p.gradient.elements();
   return plan;
-}
-
-std::optional<FittingRun> fit_run(const RunConfig& run, const ModelConfig& model, std::int64_t bytes) {
-  std::optional<FittingRun> best;
-  const std::int64_t sequences = run.batch.tokens_per_step / run.data.sequence_length;
-  for (std::int64_t micro = sequences; micro >= 1; --micro) {
-    if (sequences % micro != 0) continue;
-    for (Preset preset : kPresets) {
-      for (std::int64_t chunk = std::int64_t{256} << 20; chunk >= (1 << 20); chunk /= 4) {
-        RunConfig candidate = run;
-        candidate.batch.micro_batch = micro;
-        candidate.memory.preset = std::string(name_of(preset));
-        candidate.memory.logits_chunk_bytes = chunk;
-        RunPlan plan = plan_run(candidate, model);
-        if (plan.peak > bytes) continue;
-        // The largest chunk that fits serves its preset and micro-batch best.
-        if (!best || plan.step_flops() < best->plan.step_flops()) best = {candidate, std::move(plan)};
-        break;
-      }
-    }
-  }
-  return best;
 }
 
 std::int64_t parse_bytes(const std::string& text, const std::string& option) {
@@ -174,6 +172,7 @@ std::string plan_json(const RunConfig& run, const ModelConfig& model, const RunP
   j["bytes"] = categories(plan.at_peak);
   j["micro_batches"] = plan.micro_batches;
   j["step_flops"] = plan.step_flops();
+  j["step_bytes"] = plan.step_bytes();
   j["micro_batch_gemm_flops"] = plan.micro_batch.gemm;
   j["micro_batch_attention_flops"] = plan.micro_batch.attention;
   j["update_flops"] = plan.update.gemm;

@@ -82,6 +82,32 @@ void check_every(const RunConfig& c, const std::string& name, std::string_view k
   }
 }
 
+void check_update(const RunConfig& c, const std::string& name) {
+  if (c.optimizer.gradient_dtype == "bf16" && c.precision != "bf16") {
+    input_error(
+        "{}: optimizer.gradient_dtype is \"bf16\", but precision is \"{}\", whose products give fp32 "
+        "gradients; "
+        "set precision to \"bf16\" or leave gradient_dtype at \"fp32\"",
+        name, c.precision);
+  }
+  if (c.optimizer.update != "per_layer") return;
+  if (c.optimizer.clip_norm) {
+    input_error(
+        "{}: optimizer.update is \"per_layer\" and optimizer.clip_norm is {}, but the norm of all gradients "
+        "is not "
+        "known when the first layer is updated; set clip_norm to null or update to \"per_step\"",
+        name, as_written(c, "optimizer.clip_norm"));
+  }
+  const std::int64_t sequences = c.batch.tokens_per_step / c.data.sequence_length;
+  if (c.batch.micro_batch != sequences) {
+    input_error(
+        "{}: optimizer.update is \"per_layer\", which needs one micro-batch a step, but batch.micro_batch is "
+        "{} and "
+        "a step has {} sequences; set batch.micro_batch to {} or update to \"per_step\"",
+        name, c.batch.micro_batch, sequences, sequences);
+  }
+}
+
 void check_compact(const RunConfig& c, const std::string& name) {
   if (c.compact.rank > 1 && c.compact.rank != std::floor(c.compact.rank)) {
     input_error("{}: compact.rank is {}, but must be a fraction of at most 1 or a whole number above 1", name,
@@ -104,6 +130,7 @@ void check_run_config(const RunConfig& config, const std::string& name) {
   check_every(config, name, "train.eval_every", config.train.eval_every);
   check_every(config, name, "train.checkpoint_every", config.train.checkpoint_every);
   check_compact(config, name);
+  check_update(config, name);
 }
 
 void check_against_model(const RunConfig& config, const ModelConfig& model, const std::string& run_file) {

@@ -28,6 +28,7 @@ const std::vector<std::pair<std::string_view, std::string_view>> kSections = {
 std::vector<RunKey> make_keys() {
   const std::vector<std::string_view> dtypes = {"fp32", "bf16"};
   const RunKey::When with_compact{"optimizer.name", {"compact"}};
+  const RunKey::When with_bf16{"precision", {"bf16"}};
   return {
       {.path = "model",
        .field = [](RunConfig& c) -> RunField { return &c.model; },
@@ -100,8 +101,28 @@ std::vector<RunKey> make_keys() {
        .choices = dtypes},
       {.path = "optimizer.gradient_dtype",
        .field = [](RunConfig& c) -> RunField { return &c.optimizer.gradient_dtype; },
-       .about = "numbers of the weights' gradients",
+       .about = "numbers of the weights' gradients; bf16 needs precision bf16",
        .choices = dtypes},
+      {.path = "optimizer.master_weights",
+       .field = [](RunConfig& c) -> RunField { return &c.optimizer.master_weights; },
+       .about = "keep fp32 copies of the weights and update those",
+       .when = with_bf16},
+      {.path = "optimizer.rounding",
+       .field = [](RunConfig& c) -> RunField { return &c.optimizer.rounding; },
+       .about = "how a bf16 weight without a master takes its update; nearest loses small ones",
+       .choices = {"stochastic", "nearest"},
+       .when = with_bf16},
+      {.path = "optimizer.second_moment",
+       .field = [](RunConfig& c) -> RunField { return &c.optimizer.second_moment; },
+       .about = "of compressed weights: one second moment for each element, or one for each output channel",
+       .choices = {"per_element", "per_channel"},
+       .when = with_compact},
+      {.path = "optimizer.update",
+       .field = [](RunConfig& c) -> RunField { return &c.optimizer.update; },
+       .about = "per_layer updates a layer in the backward pass as soon as its gradient is complete, so that "
+                "one layer's gradient lives; needs one micro-batch a step and no optimizer.clip_norm",
+       .choices = {"per_step", "per_layer"},
+       .may_change = true},
 
       {.path = "compact.rank",
        .field = [](RunConfig& c) -> RunField { return &c.compact.rank; },
@@ -121,8 +142,9 @@ std::vector<RunKey> make_keys() {
        .when = with_compact},
       {.path = "compact.projection",
        .field = [](RunConfig& c) -> RunField { return &c.compact.projection; },
-       .about = "kind of projection: independent normal numbers",
-       .choices = {"gaussian"},
+       .about = "kind of projection: independent normal numbers, orthonormal columns (kept in memory), a "
+                "subsampled randomized Hadamard transform, or few entries that are not 0",
+       .choices = {"gaussian", "orthonormal", "hadamard", "sparse"},
        .when = with_compact},
       {.path = "compact.out_scale",
        .field = [](RunConfig& c) -> RunField { return &c.compact.out_scale; },
@@ -141,9 +163,15 @@ std::vector<RunKey> make_keys() {
        .when = with_compact},
       {.path = "compact.moments_at_reseed",
        .field = [](RunConfig& c) -> RunField { return &c.compact.moments_at_reseed; },
-       .about = "what becomes of Adam's moments at a new projection: they are kept",
-       .choices = {"keep"},
+       .about = "what becomes of Adam's moments at a new projection: kept as they are, set to 0 (Adam's "
+                "exponent too), or the first one carried over",
+       .choices = {"keep", "reset", "transport"},
        .when = with_compact},
+      {.path = "compact.transport_scale",
+       .field = [](RunConfig& c) -> RunField { return &c.compact.transport_scale; },
+       .about = "factor on a first moment that is carried over",
+       .bounds = kNotNegative,
+       .when = {"compact.moments_at_reseed", {"transport"}}},
 
       {.path = "memory.preset",
        .field = [](RunConfig& c) -> RunField { return &c.memory.preset; },

@@ -13,7 +13,7 @@ namespace compact {
 
 /// Where a key's value lives in a RunConfig. The kind of the pointer is the type of the key.
 using RunField =
-    std::variant<std::int64_t*, std::uint64_t*, double*, std::string*, Period*, std::array<double, 2>*,
+    std::variant<bool*, std::int64_t*, std::uint64_t*, double*, std::string*, Period*, std::array<double, 2>*,
                  std::optional<double>*, std::optional<std::int64_t>*, std::vector<std::string>*>;
 
 /// One key of the run file.

@@ -24,6 +24,7 @@ std::string state_json(const RunConfig& run, const RunState& s, const std::strin
   j["step"] = s.step;
   j["tokens"] = s.tokens;
   j["adam_exponent"] = s.exponent;
+  j["adam_exponent_at_window"] = s.window_start;
   j["loader"] = {{"sample", s.sample}};
   j["guard"] = {{"skipped_in_row", s.skipped_in_row}, {"skipped", s.skipped}};
   j["seed"] = run.seed;
@@ -49,6 +50,8 @@ ReadState read_state(const std::string& path) {
     r.state.step = j.at("step").get<std::int64_t>();
     r.state.tokens = j.at("tokens").get<std::int64_t>();
     r.state.exponent = j.at("adam_exponent").get<std::int64_t>();
+    // Version 1 files without it were written when nothing depended on it.
+    r.state.window_start = j.value("adam_exponent_at_window", std::int64_t{0});
     r.state.sample = j.at("loader").at("sample").get<std::int64_t>();
     r.state.skipped_in_row = j.at("guard").at("skipped_in_row").get<std::int64_t>();
     r.state.skipped = j.at("guard").at("skipped").get<std::int64_t>();
@@ -168,7 +171,7 @@ void restore(Engine& engine, const Resumed& from) {
   if (optimizer.tensors().size() != states.size())
     input_error("{}: {} tensors, expected {}; it was written by another optimizer", optimizer.path(),
                 optimizer.tensors().size(), states.size());
-  engine.set_exponent(from.state.exponent);
+  engine.set_exponents(from.state.exponent, from.state.window_start);
 }
 
 }  // namespace compact

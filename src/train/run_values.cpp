@@ -138,6 +138,7 @@ std::string either_of(const std::vector<std::string_view>& words) {
 std::string accepted_text(const RunKey& key) {
   return std::visit(
       Overloaded{
+          [](const bool*) { return std::string("true or false"); },
           [&](const std::int64_t*) { return integer_within(key.bounds); },
           [&](const std::uint64_t*) { return std::string("an integer from 0 to 18446744073709551615"); },
           [&](const double*) { return number_within(key.bounds); },
@@ -158,6 +159,7 @@ std::string accepted_text(const RunKey& key) {
 void read_run_key(const RunKey& key, const JsonValue& value, RunConfig& config) {
   const bool null = value.kind == JsonValue::Kind::Null;
   std::visit(Overloaded{
+                 [&](bool* to) { *to = json_boolean(value, key.path); },
                  [&](std::int64_t* to) { *to = json_integer(value, key.path, key.bounds); },
                  [&](std::uint64_t* to) { *to = json_unsigned(value, key.path); },
                  [&](double* to) { *to = json_number(value, key.path, key.bounds); },
@@ -187,6 +189,7 @@ std::string run_key_json(const RunKey& key, const RunConfig& config) {
   RunConfig copy = config;
   return std::visit(
       Overloaded{
+          [](const bool* value) { return std::string(*value ? "true" : "false"); },
           [](const std::int64_t* value) { return std::to_string(*value); },
           [](const std::uint64_t* value) { return std::to_string(*value); },
           [](const double* value) { return json_number_text(*value); },

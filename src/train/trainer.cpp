@@ -12,7 +12,6 @@
 #include "compact/data/tokenizer.h"
 #include "compact/io/checkpoint.h"
 #include "compact/io/file.h"
-#include "compact/model/weights_file.h"
 #include "compact/optim/schedule.h"
 #include "compact/train/engine.h"
 #include "compact/train/evaluator.h"
@@ -22,6 +21,7 @@
 #include "compact/train/progress.h"
 #include "compact/train/run_state.h"
 #include "compact/train/signals.h"
+#include "kernels/cpu_isa.h"
 
 namespace compact {
 
@@ -42,14 +42,6 @@ void check_computable(const RunConfig& run, const std::string& run_file) {
   if (run.device != "cpu")
     input_error("{}: device \"{}\": this build of compact has no CUDA backend; use \"cpu\"", run_file,
                 run.device);
-  if (run.precision != "fp32")
-    input_error("{}: precision \"{}\" can be planned (`compact plan`) but not yet trained; use \"fp32\"",
-                run_file, run.precision);
-  for (const auto& [key, value] : {std::pair{"state_dtype", run.optimizer.state_dtype},
-                                   std::pair{"gradient_dtype", run.optimizer.gradient_dtype}})
-    if (value != "fp32")
-      input_error("{}: optimizer.{} \"{}\" can be planned (`compact plan`) but not yet trained; use \"fp32\"",
-                  run_file, key, value);
 }
 
 namespace {
@@ -113,9 +105,9 @@ class Run {
       restore(engine_, *resumed_);
       state_ = resumed_->state;
     } else if (!run_.init_from.empty()) {
-      load_weights(run_.init_from, model, engine_.model().named_weights());
+      engine_.load(run_.init_from);
     } else {
-      engine_.model().initialize(engine_.context(), run_.seed);
+      engine_.initialize();
     }
   }
 
@@ -186,6 +178,8 @@ void Run::say_start() {
       fmt::format("compact {}: {} parameters, {} ({}), {}, {} threads, {} tokens a step, memory {}",
                   COMPACT_VERSION, plan_.parameters, run_.optimizer.name, run_.memory.preset, run_.precision,
                   threads_, run_.batch.tokens_per_step, human_bytes(plan_.peak)));
+  if (run_.precision == "bf16" && !has_bf16_products())
+    progress_->say("this CPU has no bf16 instructions: products are computed in fp32, correct but slower");
   if (!resumed_) return;
   progress_->say(fmt::format("resumed from {} at step {}", resumed_->folder, state_.step));
   if (resumed_->config.train.steps != run_.train.steps)
@@ -270,6 +264,7 @@ void Run::execute() {
   Loader loader(train_, run_.seed, sequences, state_.sample);
   const auto start = Clock::now();
   saved_step_ = resumed_ ? state_.step : -1;
+  const DType operands = llama_options(run_).types.activation;  // of the matrix products
 
   while (state_.step < run_.train.steps && !signals_.stop_requested()) {
     const auto step_start = Clock::now();
@@ -279,13 +274,14 @@ void Run::execute() {
     ++state_.step;
     ++steps_here_;
     state_.exponent = engine_.exponent();
+    state_.window_start = engine_.window_start();
     state_.sample += sequences;
     state_.tokens += batch.targets;
     const double seconds = seconds_since(step_start);
     const double speed = static_cast<double>(plan_.step_flops()) / seconds;
-    if (gemm_peak_ && speed > *gemm_peak_) gemm_peak_ = gemm_peak(speed);
+    if (gemm_peak_ && speed > *gemm_peak_) gemm_peak_ = gemm_peak(operands, speed);
     report_step(result, lr, seconds);
-    if (!gemm_peak_) gemm_peak_ = gemm_peak(speed);
+    if (!gemm_peak_) gemm_peak_ = gemm_peak(operands, speed);
 
     // A batch without targets is no failure: only what is not finite counts towards the limit.
     const bool failed = !result.applied && batch.targets > 0;

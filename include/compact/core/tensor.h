@@ -47,6 +47,11 @@ struct Tensor {
   /// True for a default-made view: "there is no such tensor".
   bool empty() const { return shape.rank() == 0; }
 
+  /// The elements as T: float, Bf16 or std::int32_t, which must be what dtype says.
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
   float* f32() const { return static_cast<float*>(data); }
   std::int32_t* i32() const { return static_cast<std::int32_t*>(data); }
 

@@ -26,8 +26,8 @@ class SafetensorsReader {
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   bool has(const std::string& name) const { return tensors_.contains(name); }
-  /// Reads `name` into `to` (contiguous; F32 from F32, BF16 or F16; BF16 from BF16). The file must hold
-  /// exactly the shape of `to`, which the message names next to the found one.
+  /// Reads `name` into `to` (contiguous; F32 or BF16, from F32, BF16 or F16, rounded to nearest). The file
+  /// must hold exactly the shape of `to`, which the message names next to the found one.
   void read(const std::string& name, const Tensor& to) const;
 
  private:

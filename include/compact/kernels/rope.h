@@ -9,9 +9,9 @@ void rope_table(Context& context, double base, const Tensor& table);
 
 enum class Rotation { Forward, Backward };
 
-/// Turns x [B·T, heads·D] in place (a view; rows may be strided): channel i of a head with channel i + D/2 by
-/// the angle of its position (half-split pairing, as Hugging Face). Row n is at position first_position + n
-/// mod T. D = table.cols(). Backward turns the other way. Position 0 changes no bit.
+/// Turns x [B·T, heads·D] (F32 or BF16) in place (a view; rows may be strided): channel i of a head with
+/// channel i + D/2 by the angle of its position (half-split pairing, as Hugging Face). Row n is at position
+/// first_position + n mod T. D = table.cols(). Backward turns the other way. Position 0 changes no bit.
 void rope(Context& context, const Tensor& x, std::int64_t T, std::int64_t first_position, const Tensor& table,
           Rotation direction);
 

@@ -5,6 +5,7 @@
 
 #include "compact/core/device.h"
 #include "compact/memory/arena.h"
+#include "compact/memory/op_clock.h"
 
 namespace compact {
 
@@ -19,6 +20,7 @@ struct GemmCall {
   std::int64_t M = 0, K = 0, N = 0;
   std::int64_t lda = 0, ldb = 0, ldc = 0;
   bool transpose_a = false, transpose_b = false, accumulate = false;
+  DType operands = DType::F32, result = DType::F32;
   auto operator<=>(const GemmCall&) const = default;
 };
 
@@ -31,6 +33,7 @@ struct Context {
   Arena& arena;
   FlopCount flops;
   std::vector<GemmCall>* gemm_calls = nullptr;  ///< where given, every product is noted here
+  OpClock* clock = nullptr;                     ///< where given, ops add their times to it
 };
 
 }  // namespace compact

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,8 +20,14 @@ struct LlamaOptions {
   Preset preset = Preset::Lean;
   std::optional<CompactOptions> compact;  ///< empty: full rank
   std::int64_t logits_chunk_bytes = 64 << 20;
-  std::int64_t positions = 0;  ///< length of the table of rotations: the longest sequence
+  bool share_gradients = false;  ///< layers use one place for their gradients in turn; needs OnGradients
+  std::int64_t positions = 0;    ///< length of the table of rotations: the longest sequence
 };
+
+/// Told in backward, as soon as it is so, that the gradients of parameters [first, first + count) are
+/// complete for this micro-batch: first those of final norm and head, then the blocks' from the last to the
+/// first, then the embedding's. Losses are complete before.
+using OnGradients = std::function<void(std::size_t first, std::size_t count)>;
 
 /// LLaMA: embedding, blocks, final norm, head. Owns no memory: weights, gradients and activations lie in the
 /// arena of the context it was made in, and every call must use that context.
@@ -31,13 +38,10 @@ class Llama {
   /// Fresh weights: matrices N(0, initializer_range²), norms 1. The same for every device.
   void initialize(Context& context, std::uint64_t seed);
 
-  /// Sets to zero the gradients that are added to from the first micro-batch on (embedding, norms).
-  void zero_gradients(Context& context);
-
   /// One micro-batch: ids, labels [N] (I32); loss [N] (F32) of every position; gradients are written or
-  /// added.
+  /// added. `on_gradients` may be empty if gradients are not shared.
   void forward_backward(Context& context, const Pass& pass, const Tensor& ids, const Tensor& labels,
-                        const Tensor& loss);
+                        const Tensor& loss, const OnGradients& on_gradients);
 
   /// The losses alone; nothing is kept.
   void forward(Context& context, const Pass& pass, const Tensor& ids, const Tensor& labels,
@@ -64,6 +68,7 @@ class Llama {
   std::optional<Parameter> head_;  // [V, C]; none when tied to the embedding
   std::optional<LmHeadLoss> loss_;
   std::vector<Parameter> parameters_;
+  std::vector<std::size_t> first_of_block_;  // in parameters_, and of the final norm after the last block
 };
 
 }  // namespace compact

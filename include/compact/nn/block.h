@@ -45,8 +45,8 @@ class Block {
  public:
   /// `prefix` is "model.layers.N."; `layer` numbers the projections (layer · 8 + place of the weight in the
   /// block).
-  Block(Context& context, std::uint32_t layer, const BlockSizes& sizes, const ModelTypes& types,
-        const CompactOptions* compact);
+  Block(Context& context, std::uint32_t layer, const BlockSizes& sizes, DType activation,
+        const CompactOptions* compact, GradientMemory& gradients);
 
   /// Block input x [N, C] (already in t.x) to block output, which is `out` [N, C] or, if that is empty, a new
   /// kept tensor. What `policies` keep goes to the saved stack, in t.
@@ -84,12 +84,13 @@ class Block {
 
   std::string prefix_;
   BlockSizes sizes_;
-  ModelTypes types_;
+  DType activation_;         // of activations, their gradients and the weights
   Parameter norm1_, norm2_;  // [C]
   Linear qkv_, o_, gate_up_, down_;
 };
 
-/// A norm's weight [C] and, if trained, its gradient from the arena.
-Parameter make_norm(Context& context, const std::string& name, std::int64_t C, const ModelTypes& types);
+/// A norm's weight [C] and its gradient.
+Parameter make_norm(Context& context, const std::string& name, std::int64_t C, DType activation,
+                    GradientMemory& gradients);
 
 }  // namespace compact

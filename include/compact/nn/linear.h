@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "compact/memory/context.h"
+#include "compact/nn/gradient_memory.h"
 #include "compact/nn/parameter.h"
 
 namespace compact {
@@ -33,7 +34,7 @@ struct CompactOptions {
 /// r for an input width of n: rank · n rounded half to even (at least 1), or rank itself above 1.
 std::int64_t projected_width(double rank, std::int64_t n);
 
-/// The types a model is made of.
+/// The types of a model's tensors, and whether it is trained.
 struct ModelTypes {
   DType activation = DType::F32;  ///< weights, activations, activation gradients
   DType gradient = DType::F32;    ///< weight gradients
@@ -58,8 +59,8 @@ struct LinearPart {
 class Linear {
  public:
   /// Takes weight and gradient from the arena's persistent part. `compact` may be null: full rank.
-  Linear(Context& context, std::string name, std::int64_t n, std::vector<LinearPart> parts,
-         const ModelTypes& types, const CompactOptions* compact);
+  Linear(Context& context, std::string name, std::int64_t n, std::vector<LinearPart> parts, DType activation,
+         const CompactOptions* compact, GradientMemory& gradients);
 
   std::int64_t inputs() const { return n_; }
   std::int64_t outputs() const { return weight_.rows(); }

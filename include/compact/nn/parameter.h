@@ -38,8 +38,9 @@ struct Compression {
 /// one after another and are treated alike.
 struct Parameter {
   std::vector<Member> members;
-  Tensor weight;    ///< [rows, n]; norms [C]
-  Tensor gradient;  ///< like weight; [rows, r] when compressed; empty in a model that is not trained
+  std::uint32_t id = 0;  ///< number of its first member in the order of a model file; names its rounding
+  Tensor weight;         ///< [rows, n]; norms [C]
+  Tensor gradient;       ///< like weight; [rows, r] when compressed; empty in a model that is not trained
   std::optional<Compression> compression;
 
   Role role() const { return members.front().role; }

@@ -12,6 +12,13 @@
 
 namespace compact {
 
+/// What happens to the moments of compressed weights when a new P is drawn (design, section 2).
+enum class AtReseed {
+  Keep,       ///< nothing: they are read in the new basis
+  Reset,      ///< both become zero and Adam's exponent of these weights starts anew
+  Transport,  ///< m is carried over by P_newᵀ P_old; v, which holds sizes and no directions, stays
+};
+
 /// The settings that optimizers read; each takes what it knows.
 struct OptimizerOptions {
   std::string name = "adamw";
@@ -20,14 +27,21 @@ struct OptimizerOptions {
   double alpha = 0.25,
          out_scale = 0.5;  ///< compact: scale of compressed weights; o_proj gets alpha · out_scale
   DType state_dtype = DType::F32;
+  bool master_weights = false;      ///< fp32 copies of all weights are what is updated; weights are bf16
+  bool stochastic_rounding = true;  ///< of bf16 weights without master; else to nearest
+  std::uint64_t seed = 0;           ///< of the rounding
+  bool per_channel = false;  ///< compact: one second moment for each output channel of a compressed weight
+  AtReseed at_reseed = AtReseed::Keep;  ///< compact: what becomes of the moments of compressed weights
+  double transport_scale = 1.0;         ///< compact, AtReseed::Transport
 };
 
 /// The numbers of one update.
 struct Update {
   std::int64_t index = 0;  ///< updates are counted from 0 and go on over skipped steps; names the window of P
-  std::int64_t exponent = 1;  ///< updates really applied, this one included: Adam's t
-  double lr = 0;              ///< of the schedule, before any factor of a weight
-  float gradient_scale = 1;   ///< from clipping
+  std::int64_t exponent = 1;         ///< updates really applied, this one included: Adam's t
+  std::int64_t window_exponent = 1;  ///< the same, counted from the last new P
+  double lr = 0;                     ///< of the schedule, before any factor of a weight
+  float gradient_scale = 1;          ///< from clipping
 };
 
 /// Changes weights by their gradients. States lie in the arena, one entry per parameter, in the order of the
@@ -38,6 +52,11 @@ class Optimizer {
   virtual ~Optimizer() = default;
   /// Takes zeroed states for every parameter from the persistent part of the arena.
   virtual void allocate(Context& context, std::span<const Parameter> parameters) = 0;
+  /// Makes the master weights, where there are any, from the weights. Called once the weights are there.
+  virtual void adopt_weights(Context& context, std::span<const Parameter> parameters) = 0;
+  /// Tells that `next` is the projection of compressed parameter `i` from now on, `last` was it before.
+  virtual void reseed(Context& context, const Parameter& parameter, std::size_t i, const Projection& last,
+                      const Projection& next) = 0;
   /// Updates parameter `i` of those given to allocate. May use its gradient as workspace.
   virtual void update(Context& context, const Parameter& parameter, std::size_t i, const Update& update) = 0;
   /// States under "<Hugging Face name>.<state>", for checkpoints; the views are written to on resume.

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -9,30 +10,70 @@
 
 namespace compact {
 
-/// One matrix product of a step, timed alone.
+/// One matrix product, timed alone on operands of its own.
 struct GemmBench {
   GemmCall call;
   std::int64_t calls = 0;  ///< in a step
   double seconds = 0;      ///< median of one call
+  double flops() const {
+    return 2.0 * static_cast<double>(call.M) * static_cast<double>(call.K) * static_cast<double>(call.N);
+  }
 };
 
-/// A step and the matrix products it is made of. Times are medians in seconds.
+/// What one kind of op takes in a step.
+struct OpBench {
+  Op op = Op::Gemm;
+  OpTime time;
+  std::map<DType, double> flops;  ///< by type of the operands; empty where memory alone counts
+};
+
+/// A step: the whole, its ops, and the matrix products it is made of. Times in seconds.
 struct StepBench {
-  double step_seconds = 0;
-  double gemm_seconds = 0;  ///< sum over the products below
-  double gemm_peak = 0;     ///< operations a second of the machine
+  RunConfig run;
+  std::int64_t parameters = 0;
+  std::int64_t tokens = 0;     ///< in a step
+  double step_seconds = 0;     ///< median of the steps
+  std::vector<OpBench> ops;    ///< of the median step itself, longest first
+  double outside_seconds = 0;  ///< of that step: outside of all ops
   std::int64_t step_flops = 0;
-  std::int64_t tokens = 0;  ///< in a step
-  std::int64_t peak_bytes = 0;
+  std::int64_t peak_bytes = 0;           ///< of the arena
+  std::int64_t resident_peak_bytes = 0;  ///< of the process, after its steps
+  std::vector<GemmBench> gemms;          ///< longest first; empty where only steps were asked for
+  double gemm_seconds = 0;               ///< median of their sums
+};
+
+/// What a machine can do. In operations and bytes a second.
+struct MachineBench {
+  std::string cpu;
   int threads = 0;
-  std::vector<GemmBench> gemms;
+  double bandwidth = 0;
+  std::map<DType, double> gemm_peak;  ///< of the types that the steps and shapes use
+};
+
+struct Bench {
+  MachineBench machine;
+  std::vector<GemmBench> shapes;  ///< products of general interest; empty for a given run
+  std::vector<StepBench> steps;
+};
+
+/// Least time of an op: for its traffic at the memory's bandwidth or for its operations at the GEMM peak of
+/// their type, whichever is longer.
+double floor_seconds(const OpBench& op, const MachineBench& machine);
+
+struct BenchOptions {
+  int repeats = 5;
+  bool steps_only = false;  ///< no product is timed alone, so that the process takes what a run takes
 };
 
 /// Times `repeats` steps of `run` on random tokens and, interleaved with them, every matrix product of such a
-/// step by itself on its own operands.
-StepBench bench_step(const RunConfig& run, const ModelConfig& model, int repeats);
+/// step by itself on operands of its own. Throws RunError where memory does not suffice.
+Bench bench_run(const RunConfig& run, const ModelConfig& model, const BenchOptions& options);
 
-std::string bench_text(const StepBench& bench);
-std::string bench_json(const StepBench& bench);
+/// The same without a run file: matrix products of several shapes and a full-rank step of LLaMA-60M, 8 x 256
+/// tokens, preset lean, each in fp32 and in bf16.
+Bench bench_machine(const BenchOptions& options);
+
+std::string bench_text(const Bench& bench);
+std::string bench_json(const Bench& bench);
 
 }  // namespace compact

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "compact/data/loader.h"
@@ -30,9 +31,14 @@ class Engine {
  public:
   Engine(Arena& arena, const RunConfig& run, const ModelConfig& model);
 
+  /// Fresh weights, a function of the run's seed.
+  void initialize();
+  /// The weights of a Hugging Face folder or checkpoint, in this run's precision. Throws InputError.
+  void load(const std::string& folder);
+
   /// One optimizer step over the sequences of `batch` (its size names the number of micro-batches). `index`
   /// counts updates from 0, skipped ones included. A step that is not finite changes no weight, no moment and
-  /// no exponent.
+  /// no exponent; with per-layer updates it throws RunError instead, because layers may have moved already.
   StepResult step(Communicator& communicator, const StepBatch& batch, std::int64_t index, double lr);
 
   /// Sum of the losses and number of counted tokens of up to micro_batch sequences: inputs, labels
@@ -45,16 +51,29 @@ class Engine {
   Optimizer& optimizer() { return *optimizer_; }
   /// Adam's t: updates applied so far.
   std::int64_t exponent() const { return exponent_; }
-  void set_exponent(std::int64_t exponent) { exponent_ = exponent; }
+  /// That of the first update with the present P, less one.
+  std::int64_t window_start() const { return window_start_; }
+  void set_exponents(std::int64_t exponent, std::int64_t window_start) {
+    exponent_ = exponent;
+    window_start_ = window_start;
+  }
 
  private:
+  /// Draws the P that update `index` needs where it is kept in memory, and tells the optimizer where it is a
+  /// new one. A function of the index alone, whether the updates before it were skipped or not.
+  void enter_window(std::int64_t index);
+  StepResult step_by_layer(Communicator& communicator, const StepBatch& batch, const Pass& pass,
+                           const Update& update);
+  double norm_of(const std::vector<Tensor>& gradients);
+
   RunConfig run_;
   Context context_;
   Llama model_;
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<TokenBuffers> tokens_;  // one micro-batch
   Tensor norm_;                         // [1] F32
-  std::int64_t exponent_ = 0;
+  std::int64_t exponent_ = 0, window_start_ = 0;
+  std::int64_t window_ = -1;  // whose P is in memory; -1: none yet
 };
 
 }  // namespace compact

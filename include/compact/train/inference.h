@@ -20,7 +20,8 @@ struct InferenceSizes {
 /// A model loaded for use, not for training: weights and what one call needs, in one arena.
 class InferenceModel {
  public:
-  /// Loads a checkpoint or Hugging Face folder. Throws InputError, RunError.
+  /// Loads a checkpoint or Hugging Face folder; it is computed in the precision of its weights. Throws
+  /// InputError, RunError.
   InferenceModel(const std::string& folder, const InferenceSizes& sizes);
   ~InferenceModel();
 
@@ -33,7 +34,7 @@ class InferenceModel {
 
  private:
   struct Parts;  // what lies in an arena, made the same way on the plan device
-  static void rehearse(Arena& arena, const ModelConfig& config, const InferenceSizes& sizes);
+  static void rehearse(Arena& arena, const ModelConfig& config, DType dtype, const InferenceSizes& sizes);
 
   ModelConfig config_;
   InferenceSizes sizes_;

@@ -1,7 +1,8 @@
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <string>
+
+#include "compact/core/dtype.h"
 
 namespace compact {
 
@@ -12,6 +13,9 @@ int use_threads(std::int64_t wanted, int ranks_on_machine);
 /// Resident bytes of this process now.
 std::int64_t resident_bytes();
 
+/// The most bytes of this process that were ever resident.
+std::int64_t resident_peak_bytes();
+
 /// Bytes that this process may still take: the least of free memory, the control group's rest and the
 /// address-space limit.
 std::int64_t available_bytes();
@@ -19,12 +23,18 @@ std::int64_t available_bytes();
 /// Throws RunError when `bytes` cannot be had; the message names the largest categories' cure.
 void require_available(std::int64_t bytes, const std::string& table);
 
-/// The machine's fp32 GEMM speed with the present number of threads, in operations a second: the best of
-/// several products of 1536³, measured once (about a tenth of a second) and cached in $XDG_CACHE_HOME/compact
-/// (or
-/// ~/.cache/compact) by CPU and threads. A cached speed below `seen`, which the caller has measured, came
-/// from a busy moment: it is measured again, and the result is never below `seen`.
-double gemm_peak(double seen);
+/// Speeds of the machine with the present number of threads, measured now (about a tenth of a second each).
+/// GEMM: operations a second of products of `type` (F32, BF16), the best of several of 1536³. Memory: bytes a
+/// second of adding and of reading arrays far larger than the cache, every operand counted once where it is
+/// read and once where it is written, the best of several.
+double measure_gemm_peak(DType type);
+double measure_memory_bandwidth();
+
+/// The same, measured once and cached in $XDG_CACHE_HOME/compact (or ~/.cache/compact) by CPU and threads. A
+/// cached speed below `seen`, which the caller has measured, came from a busy moment: it is measured again,
+/// and the result is never below `seen`.
+double gemm_peak(DType type, double seen);
+double memory_bandwidth(double seen);
 
 /// Name of the CPU, e.g. "Intel(R) Xeon(R) Processor".
 std::string cpu_name();

@@ -12,12 +12,14 @@ namespace compact {
 
 /// What a run needs, found by running its step on the plan device.
 struct RunPlan {
-  std::int64_t peak = 0;           ///< bytes of the arena, exactly
-  CategoryBytes at_peak{};         ///< by category at that moment
-  std::vector<Allocation> live;    ///< tensors live at that moment
-  FlopCount micro_batch;           ///< operations of one forward and backward pass, recomputation included
-  FlopCount update;                ///< operations of one optimizer update
-  std::int64_t micro_batches = 0;  ///< in a step
+  std::int64_t peak = 0;         ///< bytes of the arena, exactly
+  CategoryBytes at_peak{};       ///< by category at that moment
+  std::vector<Allocation> live;  ///< tensors live at that moment
+  FlopCount micro_batch;         ///< operations of one forward and backward pass, recomputation included
+  FlopCount update;              ///< operations of one optimizer update
+  std::int64_t micro_batch_bytes = 0;  ///< that ops read and write in such a pass, each operand once an op
+  std::int64_t update_bytes = 0;       ///< and in such an update
+  std::int64_t micro_batches = 0;      ///< in a step
   std::int64_t parameters = 0;
   std::int64_t gradient_elements = 0;
 
@@ -25,17 +27,26 @@ struct RunPlan {
   std::int64_t step_flops() const {
     return micro_batches * (micro_batch.gemm + micro_batch.attention) + update.gemm;
   }
+  /// Bytes that the ops of a whole step read and write.
+  std::int64_t step_bytes() const { return micro_batches * micro_batch_bytes + update_bytes; }
 };
 
 RunPlan plan_run(const RunConfig& run, const ModelConfig& model);
 
-/// The fastest variant of `run` (preset, micro-batch, logits chunk) whose peak is at most `bytes`: the fewest
-/// operations a step, then the largest micro-batch. Empty if none fits.
+/// A variant of a run, and whether it fits.
 struct FittingRun {
   RunConfig run;
   RunPlan plan;
+  bool fits = false;
 };
-std::optional<FittingRun> fit_run(const RunConfig& run, const ModelConfig& model, std::int64_t bytes);
+
+/// The fastest variant of `run` (preset, micro-batch, logits chunk) whose peak is at most `bytes`: the least
+/// step_flops() + kOpsPerByte · step_bytes(). Where none fits, the variant that needs least.
+FittingRun fit_run(const RunConfig& run, const ModelConfig& model, std::int64_t bytes);
+
+/// Operations of a matrix product that take a CPU as long as the transfer of a byte: 5 to 20 on today's
+/// machines.
+inline constexpr double kOpsPerByte = 8;
 
 /// "8e9", "8GiB", "8 GB", "512M" -> bytes. Throws InputError that names `option`.
 std::int64_t parse_bytes(const std::string& text, const std::string& option);

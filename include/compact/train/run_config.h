@@ -44,20 +44,25 @@ struct RunConfig {
     double eps = 1e-6;
     double weight_decay = 0.0;
     std::optional<double> clip_norm;
-    double block_scale = 1.0;             ///< adamw only: lr factor of the matrices inside the blocks
-    std::string state_dtype = "fp32";     ///< fp32, bf16
-    std::string gradient_dtype = "fp32";  ///< fp32, bf16
+    double block_scale = 1.0;                   ///< adamw only: lr factor of the matrices inside the blocks
+    std::string state_dtype = "fp32";           ///< fp32, bf16
+    std::string gradient_dtype = "fp32";        ///< fp32, bf16
+    bool master_weights = false;                ///< bf16 only: fp32 copies of the weights are what is updated
+    std::string rounding = "stochastic";        ///< bf16 only, of the weights: stochastic, nearest
+    std::string second_moment = "per_element";  ///< compact only: per_element, per_channel
+    std::string update = "per_step";            ///< per_step, per_layer
   } optimizer;
 
   struct Compact {
     double rank = 0.25;  ///< <= 1: fraction of each weight's input width; above 1: absolute
     double alpha = 0.25;
     std::int64_t update_gap = 50;
-    std::string projection = "gaussian";
-    double out_scale = 0.5;             ///< o_proj's update is scaled by out_scale · alpha
-    std::string sharing = "per_input";  ///< per_input, per_weight
+    std::string projection = "gaussian";  ///< gaussian, orthonormal, hadamard, sparse
+    double out_scale = 0.5;               ///< o_proj's update is scaled by out_scale · alpha
+    std::string sharing = "per_input";    ///< per_input, per_weight
     std::vector<std::string> layers = {"q", "k", "v", "gate", "up", "down"};
-    std::string moments_at_reseed = "keep";
+    std::string moments_at_reseed = "keep";  ///< keep, reset, transport
+    double transport_scale = 1.0;
   } compact;
 
   struct Memory {

@@ -13,6 +13,7 @@ struct RunState {
   std::int64_t step = 0;            ///< finished steps; the next update has this index
   std::int64_t tokens = 0;          ///< counted tokens so far
   std::int64_t exponent = 0;        ///< Adam's t: updates applied
+  std::int64_t window_start = 0;    ///< the same when the present P was drawn
   std::int64_t sample = 0;          ///< the loader's state
   std::int64_t skipped_in_row = 0;  ///< non-finite steps just before
   std::int64_t skipped = 0;         ///< and in all

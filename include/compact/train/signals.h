@@ -2,8 +2,8 @@
 
 namespace compact {
 
-/// While it lives: the first SIGINT, SIGTERM or SIGHUP asks for a stop after the step (or out of an evaluation), a
-/// second one ends the process at once; SIGUSR1 asks for a checkpoint after the step.
+/// While it lives: the first SIGINT, SIGTERM or SIGHUP asks for a stop after the step (or out of an
+/// evaluation), a second one ends the process at once; SIGUSR1 asks for a checkpoint after the step.
 class SignalScope {
  public:
   SignalScope();

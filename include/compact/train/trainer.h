@@ -14,8 +14,8 @@ struct TrainRequest {
   bool dry_run = false;  ///< check everything, print the plan, write nothing
 };
 
-/// The model a run file asks for: of its `model` file or of the folder of `init_from`, where a run folder is replaced
-/// by its newest checkpoint. Throws InputError.
+/// The model a run file asks for: of its `model` file or of the folder of `init_from`, where a run folder is
+/// replaced by its newest checkpoint. Throws InputError.
 ModelConfig model_of(RunConfig& run);
 
 /// Throws InputError where `run` asks for a device, precision or type that this build plans but does not

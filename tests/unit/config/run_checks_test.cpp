@@ -92,5 +92,17 @@ TEST(RunChecks, RankFitsTheModel) {
   check_against_model(full_rank, small_model(), "run.json");
 }
 
+TEST(RunChecks, UpdateInBackwardFitsTheRun) {
+  const auto optimizer = [](std::string_view keys) {
+    return refused("\"lr\": 0.01", std::string("\"lr\": 0.01, ") + std::string(keys));
+  };
+  // Eight sequences a step in micro-batches of four.
+  expect_words(optimizer("\"update\": \"per_layer\""), {"per_layer", "batch.micro_batch is 4", "to 8"});
+  expect_words(optimizer("\"update\": \"per_layer\", \"clip_norm\": 2.0"),
+               {"per_layer", "clip_norm is 2.0", "null"});
+  expect_words(optimizer("\"gradient_dtype\": \"bf16\""),
+               {"optimizer.gradient_dtype", "precision is \"fp32\""});
+}
+
 }  // namespace
 }  // namespace compact

@@ -1,9 +1,11 @@
 #include "compact/io/safetensors.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
 
+#include "compact/core/bf16.h"
 #include "io_testing.h"
 
 namespace compact {
@@ -101,16 +103,35 @@ TEST_F(Safetensors, HalfPrecisionIsWidenedExactly) {
 
 TEST_F(Safetensors, ReadNamesWhatDoesNotFit) {
   Owned<float> a({2, 3}, DType::F32), flat({6}, DType::F32);
-  Owned<std::uint16_t> b({2, 3}, DType::BF16);
   write_safetensors(at("x"), {{"w", a.tensor}}, {});
   const SafetensorsReader file(at("x"));
   expect_has(message_of<InputError>([&] { file.read("w", flat.tensor); }),
              {at("x"), "tensor w", "[6]", "[2, 3]"});
   expect_has(message_of<InputError>([&] { file.read("v", flat.tensor); }), {at("x"), "no tensor v"});
-  expect_has(message_of<InputError>([&] { file.read("w", b.tensor); }), {at("x"), "tensor w", "F32", "BF16"});
   put_file(at("i"), safetensors_bytes(R"({"w":{"dtype":"I32","shape":[2,3],"data_offsets":[0,24]}})", 24));
   expect_has(message_of<InputError>([&] { SafetensorsReader(at("i")).read("w", a.tensor); }),
              {at("i"), "w", "I32"});
+}
+
+// What is stored in another precision is rounded to nearest, ties to even; -0 and NaN stay what they are.
+TEST_F(Safetensors, ReadsIntoBf16) {
+  Owned<float> a({6}, DType::F32);
+  const float from[] = {1.0f, 1.00390625f, 1.01171875f, -0.0f, -3.0f, NAN};
+  std::copy(std::begin(from), std::end(from), a.tensor.f32());
+  write_safetensors(at("x"), {{"w", a.tensor}}, {});
+  Owned<std::uint16_t> b({6}, DType::BF16), half({2}, DType::BF16);
+  SafetensorsReader(at("x")).read("w", b.tensor);
+  const auto* bits = b.tensor.as<const std::uint16_t>();
+  for (int i = 0; i < 5; ++i) {
+    const std::uint16_t want[] = {0x3f80, 0x3f80, 0x3f82, 0x8000, 0xc040};
+    EXPECT_EQ(bits[i], want[i]) << i;
+  }
+  EXPECT_TRUE(std::isnan(to_float(Bf16{bits[5]})));
+  const std::string header = R"({"h":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}})";
+  put_file(at("h"), safetensors_bytes(header, 0) + std::string("\x00\x3c\x00\xc0", 4));  // 1 and -2
+  SafetensorsReader(at("h")).read("h", half.tensor);
+  EXPECT_EQ(half.tensor.as<const std::uint16_t>()[0], 0x3f80);
+  EXPECT_EQ(half.tensor.as<const std::uint16_t>()[1], 0xc000);
 }
 
 struct Fault {

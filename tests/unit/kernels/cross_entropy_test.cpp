@@ -11,6 +11,8 @@ using testing::Bench;
 using testing::same_bits;
 using testing::values;
 
+constexpr DType kTypes[] = {DType::F32, DType::BF16};
+
 /// Loss and gradient of every row in double.
 struct Reference {
   std::vector<double> loss, gradient;
@@ -18,8 +20,9 @@ struct Reference {
 
 Reference reference(const Tensor& logits, const std::vector<std::int32_t>& labels, double scale) {
   Reference out;
+  const std::vector<float> all = values(logits);
   for (std::int64_t i = 0; i < logits.rows(); ++i) {
-    const float* x = logits.f32() + i * logits.ld;
+    const float* x = all.data() + i * logits.cols();
     const std::int64_t V = logits.cols(), label = labels[static_cast<std::size_t>(i)];
     double largest = -std::numeric_limits<double>::infinity(), sum = 0;
     for (std::int64_t j = 0; j < V; ++j) largest = std::max(largest, static_cast<double>(x[j]));
@@ -72,28 +75,67 @@ TEST(CrossEntropy, NumericCaseAllMasked) {
   check_numeric(numeric);
 }
 
+void expect_plain_loops(std::int64_t V, std::int64_t padding, DType type) {
+  SCOPED_TRACE(fmt::format("V {} padding {} {}", V, padding, name_of(type)));
+  Bench bench;
+  const std::int64_t n = 5;
+  const Tensor logits = bench.strided({n, V}, padding, type);
+  Bench::randomize(logits, static_cast<std::uint32_t>(V), 4);
+  const std::vector<std::int32_t> labels = {0, static_cast<std::int32_t>(V - 1), kIgnoreIndex,
+                                            static_cast<std::int32_t>(V / 2), 0};
+  const Tensor loss = bench.make({n}), forward = bench.make({n});
+  const Reference want = reference(logits, labels, 0.25);
+  const std::vector<float> before = values(logits);
+  cross_entropy_forward(bench.context, logits, bench.ids(labels), forward);
+  EXPECT_TRUE(same_bits(values(logits), before));
+  cross_entropy_backward(bench.context, logits, bench.ids(labels), 0.25f, loss);
+  testing::expect_close(loss, want.loss, 1e-6, 1e-6, 1);
+  // 1 - p of a likely label is as good as 1 is in fp32.
+  const double absolute = 0.25 * 1.2e-7;
+  if (type == DType::F32) {
+    testing::expect_close(logits, want.gradient, 1e-6, absolute);
+  } else {
+    // Each element by itself: those of a row differ by many powers of two, and each is half a unit of its
+    // last place away at most.
+    testing::expect_close(values(logits), want.gradient, 1, 0x1.01p-9, absolute);
+  }
+  EXPECT_TRUE(same_bits(values(loss), values(forward)));
+  EXPECT_EQ(loss.f32()[2], 0.0f);
+  for (const float x : values(logits.row_range(2, 1))) ASSERT_EQ(x, 0.0f);
+  testing::expect_padding_untouched(logits, padding);
+}
+
 TEST(CrossEntropy, AgreesWithPlainLoops) {
   // One logit, vector tails, the 64 running sums, a real vocabulary; rows of a wider matrix.
-  for (const std::int64_t V : {1, 2, 15, 17, 63, 64, 65, 1000, 32003}) {
-    Bench bench;
-    const std::int64_t n = 5;
-    const Tensor logits = bench.strided({n, V}, 3);
-    Bench::randomize(logits, static_cast<std::uint32_t>(V), 4);
-    const std::vector<std::int32_t> labels = {0, static_cast<std::int32_t>(V - 1), kIgnoreIndex,
-                                              static_cast<std::int32_t>(V / 2), 0};
-    const Tensor loss = bench.make({n}), forward = bench.make({n});
-    const Reference want = reference(logits, labels, 0.25);
-    cross_entropy_forward(bench.context, logits, bench.ids(labels), forward);
-    cross_entropy_backward(bench.context, logits, bench.ids(labels), 0.25f, loss);
-    testing::expect_close(loss, want.loss, 1e-6, 1e-6, 1);
-    // 1 - p of a likely label is as good as 1 is in fp32.
-    testing::expect_close(logits, want.gradient, 1e-6, 0.25 * 1.2e-7);
-    EXPECT_TRUE(same_bits(values(loss), values(forward)));
-    EXPECT_EQ(loss.f32()[2], 0.0f);
-    for (std::int64_t j = 0; j < V; ++j) ASSERT_EQ(logits.f32()[2 * logits.ld + j], 0.0f);
-    for (const std::int64_t j : {std::int64_t{-1}, V})
-      for (std::int64_t i = 0; i < n; ++i) ASSERT_TRUE(std::isnan(logits.f32()[i * logits.ld + j]));
-  }
+  for (const std::int64_t V : {1, 2, 15, 17, 63, 64, 65, 1000, 32003})
+    for (const std::int64_t padding : {0, 3})
+      for (const DType type : kTypes) expect_plain_loops(V, padding, type);
+}
+
+TEST(CrossEntropy, ExtremeBf16Logits) {
+  COMPACT_NUMERIC_CASE(numeric, "cross_entropy_extreme");
+  Bench bench;
+  const auto& shape = numeric["inputs"]["logits"]["shape"];
+  const Tensor logits = bench.as(bench.of({shape[0].get<std::int64_t>(), shape[1].get<std::int64_t>()},
+                                          testing::numbers(numeric["inputs"]["logits"])),
+                                 DType::BF16);
+  const auto labels = numeric["inputs"]["labels"]["data"].get<std::vector<std::int32_t>>();
+  const Tensor loss = bench.make({logits.rows()});
+  const Reference want = reference(logits, labels, 0.5);
+  cross_entropy_backward(bench.context, logits, bench.ids(labels), 0.5f, loss);
+  testing::expect_close(loss, want.loss, 1e-6, 1e-6, 1);
+  testing::expect_close(logits, want.gradient, 0x1.01p-9);
+}
+
+TEST(CrossEntropy, TheSmallestBf16ProbabilitiesAreZero) {
+  Bench bench;
+  const Tensor logits = bench.of({1, 4}, std::vector<float>{0, -60, -80, -2000}),
+               half = bench.as(logits, DType::BF16), loss = bench.make({1});
+  cross_entropy_backward(bench.context, half, bench.ids({0}), 1, loss);
+  const std::vector<float> got = values(half);
+  EXPECT_NEAR(static_cast<double>(got[1]) / std::exp(-60), 1, 0x1p-8);
+  EXPECT_EQ(got[2], 0.0f);
+  EXPECT_EQ(got[3], 0.0f);
 }
 
 TEST(CrossEntropy, GradientIsThatOfTheLoss) {
@@ -132,6 +174,14 @@ TEST(CrossEntropy, NonFiniteLogitsShowInTheLoss) {
       cross_entropy_forward(bench.context, logits, bench.ids({2}), loss);
       EXPECT_FALSE(std::isfinite(loss.f32()[0])) << bad << " at " << at;
     }
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), inf})
+    for (const std::int64_t at : {0, 7, 63, 64, 129}) {
+      Bench bench;
+      const Tensor logits = bench.random({1, 130}, 1, 1, DType::BF16), loss = bench.make({1});
+      Bench::set(logits, at, bad);
+      cross_entropy_backward(bench.context, logits, bench.ids({2}), 1, loss);
+      EXPECT_FALSE(std::isfinite(loss.f32()[0])) << bad << " at " << at;
+    }
   // A logit of -inf is a probability of 0, no error.
   Bench bench;
   const Tensor logits = bench.random({1, 130}, 1), loss = bench.make({1});
@@ -142,27 +192,35 @@ TEST(CrossEntropy, NonFiniteLogitsShowInTheLoss) {
 }
 
 TEST(CrossEntropy, SameBitsForAnyThreads) {
+  for (const DType type : kTypes) {
+    Bench bench;
+    const Tensor logits = bench.make({9, 501}, type), loss = bench.make({9});
+    const Tensor labels = bench.ids({0, 1, 2, kIgnoreIndex, 500, 3, 4, 5, 6});
+    testing::expect_same_bits_for_any_threads([&] {
+      Bench::randomize(logits, 3, 3);
+      cross_entropy_backward(bench.context, logits, labels, 0.1f, loss);
+      std::vector<float> out = values(logits);
+      for (const float x : values(loss)) out.push_back(x);
+      return out;
+    });
+  }
+}
+
+template <typename T>
+void expect_same_on_both_instruction_sets(DType type) {
   Bench bench;
-  const Tensor logits = bench.make({9, 501}), loss = bench.make({9});
-  const Tensor labels = bench.ids({0, 1, 2, kIgnoreIndex, 500, 3, 4, 5, 6});
-  testing::expect_same_bits_for_any_threads([&] {
-    Bench::randomize(logits, 3, 3);
-    cross_entropy_backward(bench.context, logits, labels, 0.1f, loss);
-    std::vector<float> out = values(logits);
-    for (const float x : values(loss)) out.push_back(x);
-    return out;
-  });
+  const Tensor a = bench.random({3, 1001}, 1, 3, type), b = bench.random({3, 1001}, 1, 3, type),
+               labels = bench.ids({0, 9, 1000});
+  const Tensor loss_a = bench.make({3}), loss_b = bench.make({3});
+  cpu::avx2::cross_entropy_rows(a.as<T>(), a.ld, labels.i32(), 3, 1001, true, 0.5f, loss_a.f32());
+  cpu::avx512::cross_entropy_rows(b.as<T>(), b.ld, labels.i32(), 3, 1001, true, 0.5f, loss_b.f32());
+  EXPECT_TRUE(same_bits(values(a), values(b)) && same_bits(values(loss_a), values(loss_b)));
 }
 
 TEST(CrossEntropy, SameBitsOnEveryInstructionSet) {
   if (cpu_isa() != Isa::Avx512) GTEST_SKIP() << "this CPU has no AVX-512";
-  Bench bench;
-  const Tensor a = bench.random({3, 1001}, 1, 3), b = bench.random({3, 1001}, 1, 3),
-               labels = bench.ids({0, 9, 1000});
-  const Tensor loss_a = bench.make({3}), loss_b = bench.make({3});
-  cpu::avx2::cross_entropy_rows(a.f32(), a.ld, labels.i32(), 3, 1001, true, 0.5f, loss_a.f32());
-  cpu::avx512::cross_entropy_rows(b.f32(), b.ld, labels.i32(), 3, 1001, true, 0.5f, loss_b.f32());
-  EXPECT_TRUE(same_bits(values(a), values(b)) && same_bits(values(loss_a), values(loss_b)));
+  expect_same_on_both_instruction_sets<float>(DType::F32);
+  expect_same_on_both_instruction_sets<Bf16>(DType::BF16);
 }
 
 TEST(CrossEntropy, PlansAndRefuses) {
@@ -177,8 +235,6 @@ TEST(CrossEntropy, PlansAndRefuses) {
   EXPECT_THROW(cross_entropy_forward(bench.context, logits, bench.ids({0}), loss), std::logic_error);
   EXPECT_THROW(cross_entropy_forward(bench.context, logits, bench.ids({0, 1}), bench.make({3})),
                std::logic_error);
-  EXPECT_THROW(cross_entropy_forward(bench.context, bench.make({2, 5}, DType::BF16), bench.ids({0, 1}), loss),
-               RunError);
 }
 
 }  // namespace

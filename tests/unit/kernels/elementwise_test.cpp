@@ -6,20 +6,26 @@ namespace compact {
 namespace {
 using namespace testing;
 
-const Shape kShapes[] = {{1, 1}, {3, 7}, {2, 33}, {300, 129}};
+// The last ones are cut into pieces that threads share.
+const Shape kShapes[] = {{1, 1}, {3, 7}, {2, 33}, {300, 129}, {40001}, {2, 20003}};
+constexpr DType kTypes[] = {DType::F32, DType::BF16};
+
+/// The element that holds `x`.
+float rounded(float x, DType type) { return type == DType::BF16 ? to_float(nearest_bf16(x)) : x; }
 
 TEST(Elementwise, ZeroAndFillReachAllOfAViewAndNothingElse) {
   for (const Shape& shape : kShapes)
-    for (std::int64_t padding : {0, 5}) {
-      Bench bench;
-      const Tensor x = bench.strided(shape, padding);
-      const auto n = static_cast<std::size_t>(x.elements());
-      zero(bench.context, x);
-      EXPECT_TRUE(same_bits(values(x), std::vector<float>(n, 0.0f)));
-      fill(bench.context, x, -1.5f);
-      EXPECT_TRUE(same_bits(values(x), std::vector<float>(n, -1.5f)));
-      expect_padding_untouched(x, padding);
-    }
+    for (std::int64_t padding : {0, 5})
+      for (DType type : kTypes) {
+        Bench bench;
+        const Tensor x = bench.strided(shape, padding, type);
+        const auto n = static_cast<std::size_t>(x.elements());
+        zero(bench.context, x);
+        EXPECT_TRUE(same_bits(values(x), std::vector<float>(n, 0.0f)));
+        fill(bench.context, x, -1.7f);
+        EXPECT_TRUE(same_bits(values(x), std::vector<float>(n, rounded(-1.7f, type))));
+        expect_padding_untouched(x, padding);
+      }
 }
 
 TEST(Elementwise, ZeroTakesIntegers) {
@@ -29,50 +35,87 @@ TEST(Elementwise, ZeroTakesIntegers) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(x.i32()[i], 0);
 }
 
-TEST(Elementwise, CopyAndAddTakeViews) {
-  for (const Shape& shape : kShapes) {
+TEST(Elementwise, CopyTakesViewsAndConverts) {
+  for (const Shape& shape : kShapes)
+    for (std::int64_t padding : {0, 2})
+      for (DType from : kTypes)
+        for (DType to : kTypes) {
+          Bench bench;
+          const Tensor a = bench.strided(shape, padding, from), out = bench.strided(shape, padding, to);
+          bench.randomize(a, 1);
+          copy(bench.context, a, out);
+          std::vector<float> want = values(a);
+          for (float& x : want) x = rounded(x, to);
+          EXPECT_TRUE(same_bits(values(out), want));
+          expect_padding_untouched(out, padding);
+        }
+}
+
+TEST(Elementwise, CopyBetweenEqualTypesKeepsEveryBit) {
+  Bench bench;
+  const Tensor x = bench.make({65536}, DType::BF16), y = bench.make({65536}, DType::BF16);
+  for (int i = 0; i < 65536; ++i) x.as<Bf16>()[i].bits = static_cast<std::uint16_t>(i);
+  copy(bench.context, x, y);
+  EXPECT_EQ(std::memcmp(x.data, y.data, static_cast<std::size_t>(x.bytes())), 0);
+}
+
+TEST(Elementwise, AddTakesViews) {
+  for (const Shape& shape : kShapes)
+    for (std::int64_t padding : {0, 2})
+      for (DType type : kTypes) {
+        Bench bench;
+        const Tensor a = bench.strided(shape, padding, type), b = bench.random(shape, 2, 1, type),
+                     out = bench.strided(shape, padding, type);
+        bench.randomize(a, 1);
+        std::vector<float> want = values(a);
+        const std::vector<float> added = values(b);
+        for (std::size_t i = 0; i < want.size(); ++i) want[i] = rounded(want[i] + added[i], type);
+        add(bench.context, a, b, out);
+        EXPECT_TRUE(same_bits(values(out), want));
+        expect_padding_untouched(out, padding);
+        add(bench.context, a, b, a);  // in place
+        EXPECT_TRUE(same_bits(values(a), want));
+        expect_padding_untouched(a, padding);
+      }
+}
+
+TEST(Elementwise, IsTheSameForAnyThreads) {
+  Bench bench;
+  const Tensor a = bench.random({50021}, 1), b = bench.make({50021}, DType::BF16);
+  expect_same_bits_for_any_threads([&] {
+    copy(bench.context, a, b);
+    add(bench.context, b, b, b);
+    return values(b);
+  });
+}
+
+TEST(Elementwise, FillNormalInBf16IsThatOfF32Rounded) {
+  for (const Shape& shape : {Shape{3, 1}, Shape{5, 63}, Shape{2, 130}}) {
     Bench bench;
-    const Tensor a = bench.strided(shape, 2), b = bench.random(shape, 2), out = bench.strided(shape, 3);
-    bench.randomize(a, 1);
-    copy(bench.context, a, out);
-    EXPECT_TRUE(same_bits(values(out), values(a)));
-    std::vector<float> want = values(a);
-    const std::vector<float> added = values(b);
-    for (std::size_t i = 0; i < want.size(); ++i) want[i] += added[i];
-    add(bench.context, a, b, out);
-    EXPECT_TRUE(same_bits(values(out), want));
-    expect_padding_untouched(out, 3);
-    add(bench.context, a, b, a);  // in place
-    EXPECT_TRUE(same_bits(values(a), want));
-    expect_padding_untouched(a, 2);
+    const Tensor x = bench.make(shape), y = bench.make(shape, DType::BF16);
+    fill_normal(bench.context, x, 0.02f, 77, 5);
+    fill_normal(bench.context, y, 0.02f, 77, 5);
+    EXPECT_TRUE(same_bits(values(y), values(bench.as(x, DType::BF16))));
   }
 }
 
-TEST(Elementwise, PlanEqualsRunAndBf16IsPlannedOnly) {
-  expect_plan_equals_run([](Bench& bench) {
-    const Tensor a = bench.random({4, 5}, 1), b = bench.random({4, 5}, 2);
-    add(bench.context, a, b, a);
-    copy(bench.context, a, b);
-    zero(bench.context, a);
-    fill(bench.context, a, 1);
-  });
-  expect_bf16_is_planned_only([](Bench& bench, DType t) { zero(bench.context, bench.make({2, 2}, t)); });
-  expect_bf16_is_planned_only([](Bench& bench, DType t) { fill(bench.context, bench.make({2, 2}, t), 1); });
-  expect_bf16_is_planned_only([](Bench& bench, DType t) {
-    const Tensor a = bench.make({2, 2}, t);
-    copy(bench.context, a, a);
-  });
-  expect_bf16_is_planned_only([](Bench& bench, DType t) {
-    const Tensor a = bench.make({2, 2}, t);
-    add(bench.context, a, a, a);
-  });
+TEST(Elementwise, PlanEqualsRun) {
+  for (DType type : kTypes)
+    expect_plan_equals_run([&](Bench& bench) {
+      const Tensor a = bench.random({4, 5}, 1, 1, type), b = bench.random({4, 5}, 2, 1, type);
+      add(bench.context, a, b, a);
+      copy(bench.context, a, b);
+      zero(bench.context, a);
+      fill(bench.context, a, 1);
+    });
 }
 
-TEST(Elementwise, RefusesShapesThatDiffer) {
+TEST(Elementwise, RefusesShapesAndTypesThatDiffer) {
   Bench bench;
   const Tensor a = bench.make({2, 3}), b = bench.make({3, 2});
   EXPECT_THROW(add(bench.context, a, b, a), std::logic_error);
   EXPECT_THROW(copy(bench.context, a, b), std::logic_error);
+  EXPECT_THROW(add(bench.context, a, a, bench.make({2, 3}, DType::BF16)), std::logic_error);
 }
 
 }  // namespace

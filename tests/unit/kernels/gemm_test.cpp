@@ -10,13 +10,16 @@ using namespace testing;
 std::vector<double> plain_product(const Tensor& a, bool ta, const Tensor& b, bool tb, const Tensor& c,
                                   bool add) {
   const std::int64_t M = c.rows(), N = c.cols(), K = ta ? a.rows() : a.cols();
+  const auto at = [](const Tensor& t, std::int64_t i, std::int64_t j) {
+    return static_cast<double>(t.dtype == DType::BF16 ? to_float(t.as<Bf16>()[i * t.ld + j])
+                                                      : t.f32()[i * t.ld + j]);
+  };
   std::vector<double> out;
   for (std::int64_t i = 0; i < M; ++i)
     for (std::int64_t j = 0; j < N; ++j) {
-      double sum = add ? static_cast<double>(c.f32()[i * c.ld + j]) : 0;
+      double sum = add ? at(c, i, j) : 0;
       for (std::int64_t k = 0; k < K; ++k)
-        sum += static_cast<double>(ta ? a.f32()[k * a.ld + i] : a.f32()[i * a.ld + k]) *
-               static_cast<double>(tb ? b.f32()[j * b.ld + k] : b.f32()[k * b.ld + j]);
+        sum += (ta ? at(a, k, i) : at(a, i, k)) * (tb ? at(b, j, k) : at(b, k, j));
       out.push_back(sum);
     }
   return out;
@@ -25,19 +28,21 @@ std::vector<double> plain_product(const Tensor& a, bool ta, const Tensor& b, boo
 Transpose transpose(bool yes) { return yes ? Transpose::Yes : Transpose::No; }
 
 void check_product(std::int64_t M, std::int64_t N, std::int64_t K, bool ta, bool tb, bool add,
-                   std::int64_t padding) {
-  SCOPED_TRACE(
-      fmt::format("M {} N {} K {} transposed {} {} accumulate {} padding {}", M, N, K, ta, tb, add, padding));
+                   std::int64_t padding, DType operands = DType::F32, DType result = DType::F32) {
+  SCOPED_TRACE(fmt::format("M {} N {} K {} transposed {} {} accumulate {} padding {} {} to {}", M, N, K, ta,
+                           tb, add, padding, name_of(operands), name_of(result)));
   Bench bench;
-  const Tensor a = bench.strided(ta ? Shape{K, M} : Shape{M, K}, padding);
-  const Tensor b = bench.strided(tb ? Shape{N, K} : Shape{K, N}, padding);
-  const Tensor c = bench.strided({M, N}, padding);
+  const Tensor a = bench.strided(ta ? Shape{K, M} : Shape{M, K}, padding, operands);
+  const Tensor b = bench.strided(tb ? Shape{N, K} : Shape{K, N}, padding, operands);
+  const Tensor c = bench.strided({M, N}, padding, result);
   bench.randomize(a, 1);
   bench.randomize(b, 2);
   if (add) bench.randomize(c, 3);
   const std::vector<double> want = plain_product(a, ta, b, tb, c, add);
   gemm(bench.context, a, transpose(ta), b, transpose(tb), c, add);
-  expect_close(c, want, 2e-6 * std::sqrt(static_cast<double>(K)) + 1e-6, 1e-5);
+  // Products of bf16 numbers are exact in fp32 and accumulate there: only a bf16 result is rounded.
+  const double rounded = result == DType::BF16 ? 0x1p-8 : 0;
+  expect_close(c, want, 2e-6 * std::sqrt(static_cast<double>(K)) + 1e-6 + rounded, 1e-5);
   expect_padding_untouched(c, padding);
   EXPECT_EQ(bench.context.flops.gemm, 2 * M * N * K);
   EXPECT_EQ(bench.context.flops.attention, 0);
@@ -51,6 +56,17 @@ TEST(Gemm, EqualsPlainLoopsForAllForms) {
     for (int form = 0; form < 8; ++form)
       for (std::int64_t padding : {0, 3})
         check_product(s[0], s[1], s[2], form & 1, form & 2, form & 4, padding);
+}
+
+TEST(Gemm, Bf16EqualsPlainLoopsForAllForms) {
+  const std::int64_t sizes[][3] = {{1, 1, 1},    {1, 19, 33},  {17, 1, 5},   {5, 9, 1},
+                                   {1, 1, 40},   {1, 40, 1},   {40, 1, 1},   {2, 3, 4},
+                                   {33, 31, 65}, {64, 48, 32}, {129, 7, 100}};
+  for (const auto& s : sizes)
+    for (int form = 0; form < 8; ++form)
+      for (std::int64_t padding : {0, 3})
+        for (DType result : {DType::F32, DType::BF16})
+          check_product(s[0], s[1], s[2], form & 1, form & 2, form & 4, padding, DType::BF16, result);
 }
 
 TEST(Gemm, ProductsThatDifferInOneStrideDoNotShareAPrimitive) {
@@ -89,31 +105,30 @@ TEST(Gemm, TakesEmptyDimensions) {
 }
 
 TEST(Gemm, GivesTheSameBitsEachTime) {
-  Bench bench;
-  const Tensor a = bench.random({130, 70}, 1), b = bench.random({90, 70}, 2), c = bench.make({130, 90});
-  gemm(bench.context, a, Transpose::No, b, Transpose::Yes, c, false);
-  const std::vector<float> first = values(c);
-  for (int i = 0; i < 3; ++i) {
+  for (DType dtype : {DType::F32, DType::BF16}) {
+    Bench bench;
+    const Tensor a = bench.random({130, 70}, 1, 1, dtype), b = bench.random({90, 70}, 2, 1, dtype),
+                 c = bench.make({130, 90}, dtype);
     gemm(bench.context, a, Transpose::No, b, Transpose::Yes, c, false);
-    EXPECT_TRUE(same_bits(values(c), first));
+    const std::vector<float> first = values(c);
+    for (int i = 0; i < 3; ++i) {
+      gemm(bench.context, a, Transpose::No, b, Transpose::Yes, c, false);
+      EXPECT_TRUE(same_bits(values(c), first));
+    }
   }
 }
 
 TEST(Gemm, PlanEqualsRun) {
   for (bool ta : {false, true})
     for (bool tb : {false, true})
-      expect_plan_equals_run([&](Bench& bench) {
-        const Tensor a = bench.random(ta ? Shape{70, 130} : Shape{130, 70}, 1),
-                     b = bench.random(tb ? Shape{90, 70} : Shape{70, 90}, 2), c = bench.make({130, 90});
-        gemm(bench.context, a, transpose(ta), b, transpose(tb), c, false);
-      });
-}
-
-TEST(Gemm, Bf16IsPlannedOnly) {
-  expect_bf16_is_planned_only([](Bench& bench, DType dtype) {
-    gemm(bench.context, bench.make({4, 8}, dtype), Transpose::No, bench.make({8, 6}, dtype), Transpose::No,
-         bench.make({4, 6}), true);
-  });
+      for (DType operands : {DType::F32, DType::BF16})
+        for (DType result : {DType::F32, operands})
+          expect_plan_equals_run([&](Bench& bench) {
+            const Tensor a = bench.random(ta ? Shape{70, 130} : Shape{130, 70}, 1, 1, operands),
+                         b = bench.random(tb ? Shape{90, 70} : Shape{70, 90}, 2, 1, operands),
+                         c = bench.make({130, 90}, result);
+            gemm(bench.context, a, transpose(ta), b, transpose(tb), c, ta);
+          });
 }
 
 TEST(Gemm, RefusesSizesThatDoNotMatch) {
@@ -125,6 +140,13 @@ TEST(Gemm, RefusesSizesThatDoNotMatch) {
                std::logic_error);
   EXPECT_THROW(gemm(bench.context, bench.make({4, 8}, DType::I32), Transpose::No, b, Transpose::No, c, false),
                std::logic_error);
+  // Operands of two types, and a result that is narrower than its operands.
+  EXPECT_THROW(
+      gemm(bench.context, bench.make({4, 8}, DType::BF16), Transpose::No, b, Transpose::No, c, false),
+      std::logic_error);
+  EXPECT_THROW(
+      gemm(bench.context, a, Transpose::No, b, Transpose::No, bench.make({4, 6}, DType::BF16), false),
+      std::logic_error);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "compact/core/bf16.h"
 #include "compact/core/error.h"
 #include "compact/memory/context.h"
 
@@ -31,9 +32,9 @@ struct Bench {
     return t;
   }
 
-  /// Normal deviates times `scale`, a function of the seed alone.
-  Tensor random(Shape shape, std::uint32_t seed, float scale = 1) {
-    Tensor t = make(shape);
+  /// Normal deviates times `scale`, a function of the seed alone (in BF16 the same ones, rounded).
+  Tensor random(Shape shape, std::uint32_t seed, float scale = 1, DType dtype = DType::F32) {
+    Tensor t = make(shape, dtype);
     randomize(t, seed, scale);
     return t;
   }
@@ -43,19 +44,37 @@ struct Bench {
     std::mt19937 generator(seed);
     std::normal_distribution<float> normal;
     for (std::int64_t i = 0; i < t.rows(); ++i)
-      for (std::int64_t j = 0; j < t.cols(); ++j) t.f32()[i * t.ld + j] = scale * normal(generator);
+      for (std::int64_t j = 0; j < t.cols(); ++j) set(t, i * t.ld + j, scale * normal(generator));
+  }
+
+  static void set(const Tensor& t, std::int64_t at, float value) {
+    if (t.dtype == DType::BF16)
+      put(t.as<Bf16>()[at], value);
+    else
+      t.f32()[at] = value;
   }
 
   /// A view [rows, cols] into a wider tensor, `padding` columns on each side holding NaN.
-  Tensor strided(Shape shape, std::int64_t padding) {
+  Tensor strided(Shape shape, std::int64_t padding, DType dtype = DType::F32) {
     const std::int64_t cols = shape.last(), rows = cols == 0 ? 0 : shape.elements() / cols;
-    return make({rows, cols + 2 * padding}).columns(padding, cols);
+    return make({rows, cols + 2 * padding}, dtype).columns(padding, cols);
   }
 
   template <typename Values>
   Tensor of(Shape shape, const Values& values) {
     Tensor t = make(shape);
     for (std::size_t i = 0; i < values.size(); ++i) t.f32()[i] = static_cast<float>(values[i]);
+    return t;
+  }
+
+  /// The same values as a contiguous tensor of another type, rounded to nearest.
+  Tensor as(const Tensor& from, DType dtype) {
+    Tensor t = make(from.shape, dtype);
+    for (std::int64_t i = 0; i < from.rows(); ++i)
+      for (std::int64_t j = 0; j < from.cols(); ++j)
+        set(t, i * t.ld + j,
+            from.dtype == DType::BF16 ? to_float(from.as<Bf16>()[i * from.ld + j])
+                                      : from.f32()[i * from.ld + j]);
     return t;
   }
 
@@ -69,11 +88,12 @@ struct Bench {
   Context context{arena};
 };
 
-/// All elements in row-major order (F32).
+/// All elements in row-major order (F32 or BF16, whose values a float holds exactly).
 inline std::vector<float> values(const Tensor& t) {
   std::vector<float> out;
   for (std::int64_t i = 0; i < t.rows(); ++i)
-    out.insert(out.end(), t.f32() + i * t.ld, t.f32() + i * t.ld + t.cols());
+    for (std::int64_t j = 0; j < t.cols(); ++j)
+      out.push_back(t.dtype == DType::BF16 ? to_float(t.as<Bf16>()[i * t.ld + j]) : t.f32()[i * t.ld + j]);
   return out;
 }
 
@@ -81,16 +101,18 @@ inline std::vector<float> values(const Tensor& t) {
 inline void set_values(const Tensor& t, const std::vector<float>& from) {
   ASSERT_EQ(static_cast<std::int64_t>(from.size()), t.elements());
   for (std::int64_t i = 0; i < t.elements(); ++i)
-    t.f32()[i / t.cols() * t.ld + i % t.cols()] = from[static_cast<std::size_t>(i)];
+    Bench::set(t, i / t.cols() * t.ld + i % t.cols(), from[static_cast<std::size_t>(i)]);
 }
 
 /// The columns beside a view from Bench::strided still hold their NaN.
 inline void expect_padding_untouched(const Tensor& t, std::int64_t padding) {
   for (std::int64_t i = 0; i < t.rows(); ++i)
     for (std::int64_t j = 1; j <= padding; ++j) {
-      std::uint32_t before = 0, after = 0;
-      std::memcpy(&before, t.f32() + i * t.ld - j, 4);
-      std::memcpy(&after, t.f32() + i * t.ld + t.cols() + j - 1, 4);
+      const std::int64_t size = size_of(t.dtype);
+      const auto* bytes = t.as<const unsigned char>();
+      std::uint32_t before = 0xffffffffu, after = 0xffffffffu;
+      std::memcpy(&before, bytes + (i * t.ld - j) * size, static_cast<std::size_t>(size));
+      std::memcpy(&after, bytes + (i * t.ld + t.cols() + j - 1) * size, static_cast<std::size_t>(size));
       ASSERT_EQ(before, 0xffffffffu) << "row " << i << ", " << j << " before it";
       ASSERT_EQ(after, 0xffffffffu) << "row " << i << ", " << j << " behind it";
     }
@@ -201,14 +223,6 @@ void expect_plan_equals_run(Body body) {
   EXPECT_EQ(plan.arena.ledger().current(), run.arena.ledger().current());
   EXPECT_EQ(plan.context.flops.gemm, run.context.flops.gemm);
   EXPECT_EQ(plan.context.flops.attention, run.context.flops.attention);
-}
-
-/// body(bench, DType::BF16) must pass when planned and end with RunError on the CPU.
-template <typename Body>
-void expect_bf16_is_planned_only(Body body) {
-  Bench run, plan(Device::Plan);
-  EXPECT_NO_THROW(body(plan, DType::BF16));
-  EXPECT_THROW(body(run, DType::BF16), RunError);
 }
 
 // ---- numeric cases ------------------------------------------------------------------------------------

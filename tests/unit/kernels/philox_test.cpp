@@ -169,7 +169,6 @@ TEST(FillNormal, PlansAndRefuses) {
   Bench plan(Device::Plan);
   fill_normal(plan.context, plan.make({3, 5}, DType::BF16), 1, 1, 1);
   Bench bench;
-  EXPECT_THROW(fill_normal(bench.context, bench.make({3, 5}, DType::BF16), 1, 1, 1), RunError);
   EXPECT_THROW(fill_normal(bench.context, bench.make({3, 5}), 1, 1, 1u << 24), std::logic_error);
   EXPECT_THROW(fill_normal(bench.context, bench.make({3, 5}).columns(0, 2), 1, 1, 1), std::logic_error);
   EXPECT_THROW(fill_normal(bench.context, bench.ids({1, 2}), 1, 1, 1), std::logic_error);

@@ -4,27 +4,20 @@
 
 #include "compact/core/error.h"
 #include "compact/core/philox.h"
+#include "compact/kernels/elementwise.h"
 #include "compact/kernels/gemm.h"
 #include "kernels/normal_cpu.h"
 #include "kernels/normal_math.h"
-#include "unit/kernels/op_testing.h"
+#include "unit/kernels/projection_testing.h"
 
 namespace compact {
 namespace {
 
-using testing::Bench;
-using testing::same_bits;
-using testing::values;
+using namespace testing;
 
 Projection gaussian(std::int64_t n, std::int64_t r, std::uint64_t seed = 42, std::uint32_t id = 7,
                     std::uint32_t window = 3) {
   return {ProjectionKind::Gaussian, seed, id, window, n, r};
-}
-
-std::vector<float> whole(Bench& bench, const Projection& p) {
-  const Tensor tile = bench.make({p.n, p.r});
-  projection_rows(bench.context, p, 0, tile);
-  return values(tile);
 }
 
 TEST(ProjectionRows, ArePinned) {
@@ -64,7 +57,7 @@ TEST(ProjectionRows, SameBitsOnEveryInstructionSetAndForAnyThreads) {
   Bench bench;
   const Projection p = gaussian(50, 131);
   const Tensor tile = bench.make({50, 131});
-  testing::expect_same_bits_for_any_threads([&] {
+  expect_same_bits_for_any_threads([&] {
     projection_rows(bench.context, p, 0, tile);
     return values(tile);
   });
@@ -75,147 +68,156 @@ TEST(ProjectionRows, SameBitsOnEveryInstructionSetAndForAnyThreads) {
   EXPECT_TRUE(same_bits(values(tile), values(other)));
 }
 
-TEST(ProjectionStatistics, NumericCaseNoise) {
-  COMPACT_NUMERIC_CASE(numeric, "projection_statistics");
-  for (const auto& row : numeric["expected"]["noise"]) {
-    if (row["kind"] != "gaussian") continue;
-    const std::int64_t n = row["n"], r = row["r"];
-    const int trials = row["trials"];
-    std::vector<double> g(static_cast<std::size_t>(n));
-    for (std::int64_t i = 0; i < n; ++i)
-      g[static_cast<std::size_t>(i)] = std::sin(static_cast<double>(i + 1));
-    double size = 0, noise = 0;
-    for (const double x : g) size += x * x;
-    Bench bench;
-    const Tensor tile = bench.make({n, r});
-    for (int trial = 0; trial < trials; ++trial) {
-      projection_rows(bench.context, gaussian(n, r, 1, 0, static_cast<std::uint32_t>(trial)), 0, tile);
-      std::vector<double> z(static_cast<std::size_t>(r), 0.0);
-      for (std::int64_t i = 0; i < n; ++i)
-        for (std::int64_t j = 0; j < r; ++j)
-          z[static_cast<std::size_t>(j)] +=
-              static_cast<double>(tile.f32()[i * r + j]) * g[static_cast<std::size_t>(i)];
-      for (std::int64_t i = 0; i < n; ++i) {
-        double back = 0;
-        for (std::int64_t j = 0; j < r; ++j)
-          back += static_cast<double>(tile.f32()[i * r + j]) * z[static_cast<std::size_t>(j)];
-        const double error = back - g[static_cast<std::size_t>(i)];
-        noise += error * error / size;
-      }
-    }
-    EXPECT_GT(noise / trials, row["low"].get<double>()) << "r " << r;
-    EXPECT_LT(noise / trials, row["high"].get<double>()) << "r " << r;
-  }
+/// got = a · b in double, within `tolerance`.
+void check_product(const Tensor& a, const std::vector<float>& b, const Tensor& got, double tolerance) {
+  expect_close(got, product(values(a), b, a.rows(), a.cols(), got.cols()), tolerance);
 }
-
-TEST(ProjectionStatistics, NumericCaseIdentityAndEntries) {
-  COMPACT_NUMERIC_CASE(numeric, "projection_statistics");
-  const auto& expected = numeric["expected"];
-  const std::int64_t n = expected["identity"]["n"], r = expected["identity"]["r"];
-  const int windows = expected["identity"]["windows"];
-  Bench bench;
-  std::vector<double> mean(static_cast<std::size_t>(n * n), 0.0);
-  double sum = 0, square = 0, fourth = 0;
-  std::vector<float> before;
-  for (int window = 0; window < windows; ++window) {
-    const std::vector<float> p = whole(bench, gaussian(n, r, 5, 1, static_cast<std::uint32_t>(window)));
-    for (std::int64_t i = 0; i < n; ++i)
-      for (std::int64_t k = 0; k < n; ++k)
-        for (std::int64_t j = 0; j < r; ++j)
-          mean[static_cast<std::size_t>(i * n + k)] +=
-              static_cast<double>(p[static_cast<std::size_t>(i * r + j)]) *
-              static_cast<double>(p[static_cast<std::size_t>(k * r + j)]) / windows;
-    for (const float x : p) {
-      const double d = static_cast<double>(x);
-      sum += d, square += d * d, fourth += d * d * d * d;
-    }
-    // Other windows, weights and seeds: n·r products of variance 1/r² each.
-    std::vector<std::vector<float>> others = {
-        whole(bench, gaussian(n, r, 6, 1, static_cast<std::uint32_t>(window))),
-        whole(bench, gaussian(n, r, 5, 2, static_cast<std::uint32_t>(window)))};
-    if (!before.empty()) others.push_back(before);
-    for (const auto& other : others)
-      EXPECT_LT(std::abs(testing::dot(p, other)) / static_cast<double>(n),
-                expected["entries"]["abs_correlation_of_two_windows_below"].get<double>());
-    before = p;
-  }
-  for (std::int64_t i = 0; i < n; ++i)
-    for (std::int64_t k = 0; k < n; ++k) {
-      const double got = mean[static_cast<std::size_t>(i * n + k)];
-      if (i == k)
-        EXPECT_LT(std::abs(got - 1), expected["identity"]["diagonal_abs_error_below"].get<double>());
-      else
-        EXPECT_LT(std::abs(got), expected["identity"]["off_diagonal_abs_below"].get<double>());
-    }
-  const double count = static_cast<double>(windows * n * r), variance = square / count;
-  EXPECT_LT(std::abs(sum / count), expected["entries"]["abs_mean_below"].get<double>());
-  EXPECT_GT(variance, expected["entries"]["variance_low"].get<double>());
-  EXPECT_LT(variance, expected["entries"]["variance_high"].get<double>());
-  EXPECT_GT(fourth / count / variance / variance, expected["entries"]["kurtosis_low"].get<double>());
-  EXPECT_LT(fourth / count / variance / variance, expected["entries"]["kurtosis_high"].get<double>());
-}
-
-struct Size {
-  std::int64_t N, n, r;
-};
-/// Ones, r no multiple of 4, r = n, and two that need several slices, the last of them cut.
-const std::vector<Size> kSizes = {{1, 1, 1},   {3, 1, 5},   {4, 7, 1},      {5, 9, 9},
-                                  {17, 33, 6}, {8, 64, 16}, {3, 700, 1031}, {2, 3, 300000}};
 
 TEST(Project, AgreesWithPlainLoops) {
-  for (const auto& [N, n, r] : kSizes) {
+  for (const std::string& kind : kKinds)
+    for (const auto& [N, n, r] : kProjectionSizes) {
+      if (at_most_n(kind) && r > n) continue;
+      SCOPED_TRACE(kind + " " + Shape({N, n, r}).text());
+      Bench bench;
+      const Projection p = projection(bench, kind, n, r);
+      const Tensor x = bench.strided({N, n}, 3), z = bench.strided({N, r}, 2);
+      Bench::randomize(x, 1);
+      project(bench.context, p, x, z);
+      check_product(x, whole(bench, p), z, 2e-6);
+      expect_padding_untouched(z, 2);
+      EXPECT_EQ(bench.arena.scratch_mark(), 0u);
+    }
+}
+
+TEST(Project, AgreesWithPlainLoopsInBf16) {
+  for (const std::string& kind : kKinds)
+    for (const auto& [N, n, r] : kProjectionSizes) {
+      if (at_most_n(kind) && r > n) continue;
+      SCOPED_TRACE(kind + " " + Shape({N, n, r}).text());
+      Bench bench;
+      const Projection p = projection(bench, kind, n, r, DType::BF16);
+      const Tensor x = bench.strided({N, n}, 3, DType::BF16), z = bench.strided({N, r}, 2, DType::BF16),
+                   wide = bench.make({N, r});
+      Bench::randomize(x, 1);
+      const std::vector<float> matrix = whole(bench, p);
+      EXPECT_TRUE(same_bits(matrix, whole(bench, p, DType::BF16)));
+      project(bench.context, p, x, z);
+      // One rounding of z, whatever the number of slices: half a unit in the last place.
+      check_product(x, matrix, z, 0x1.1p-9);
+      expect_padding_untouched(z, 2);
+      project(bench.context, p, x, wide);
+      check_product(x, matrix, wide, 5e-6);
+      // An fp32 x sees the same rounded P.
+      const Tensor exact = bench.random({N, n}, 2);
+      project(bench.context, p, exact, wide);
+      check_product(exact, matrix, wide, 2e-6);
+    }
+}
+
+TEST(Project, SumsManyTokensOfBf16InParts) {
+  // Several slices, and more tokens than are summed at once.
+  Bench bench;
+  const Projection p = projection(bench, "gaussian", 600, 1024, DType::BF16);
+  const Tensor x = bench.random({4100, 600}, 1, 1, DType::BF16), z = bench.make({4100, 1024}, DType::BF16);
+  project(bench.context, p, x, z);
+  const std::vector<float> matrix = whole(bench, p);
+  for (const std::int64_t row : {0, 4095, 4096, 4099})
+    check_product(x.row_range(row, 1), matrix, z.row_range(row, 1), 0x1.1p-9);
+}
+
+TEST(Project, OfTheIdentityIsP) {
+  for (const std::string& kind : kKinds)
+    for (const DType type : {DType::F32, DType::BF16}) {
+      SCOPED_TRACE(kind);
+      Bench bench;
+      const Projection p = projection(bench, kind, 70, 33, type);
+      const std::vector<float> matrix = whole(bench, p);
+      for (const DType x_type : {DType::F32, DType::BF16}) {
+        if (x_type == DType::BF16 && type == DType::F32) continue;
+        const Tensor rows = bench.make({70, 70}, x_type), columns = bench.make({33, 33}, x_type);
+        zero(bench.context, rows);
+        zero(bench.context, columns);
+        for (std::int64_t i = 0; i < 70; ++i) Bench::set(rows, i * 71, 1);
+        for (std::int64_t i = 0; i < 33; ++i) Bench::set(columns, i * 34, 1);
+        const Tensor z = bench.make({70, 33}, x_type), w = bench.make({33, 70}, type);
+        project(bench.context, p, rows, z);
+        EXPECT_TRUE(same_bits(values(z), matrix));
+        zero(bench.context, w);
+        expand_add(bench.context, p, columns, 1.0f, {}, w);
+        const std::vector<float> got = values(w);
+        for (std::size_t i = 0; i < 70; ++i)
+          for (std::size_t j = 0; j < 33; ++j) ASSERT_EQ(got[j * 70 + i], matrix[i * 33 + j]);
+      }
+    }
+}
+
+TEST(ProjectionRows, OfAPartAreRowsOfTheWholeForEveryKind) {
+  for (const std::string& kind : kKinds)
+    for (const DType type : {DType::F32, DType::BF16}) {
+      Bench bench;
+      const Projection p = projection(bench, kind, 40, 21, type);
+      const std::vector<float> all = whole(bench, p);
+      const Tensor tile = bench.strided({7, 21}, 2, type);
+      projection_rows(bench.context, p, 29, tile);
+      EXPECT_TRUE(same_bits(values(tile), {all.begin() + 29 * 21, all.begin() + 36 * 21})) << kind;
+      expect_padding_untouched(tile, 2);
+    }
+}
+
+/// A number that changes with every bit.
+std::uint64_t hash(const std::vector<float>& x) {
+  std::uint64_t h = 0xcbf29ce484222325u;
+  for (const float v : x) h = (h ^ __builtin_bit_cast(std::uint32_t, v)) * 0x100000001b3u;
+  return h;
+}
+
+TEST(ProjectionRows, ArePinnedForEveryKind) {
+  // A change here changes every run. The test runs on each instruction set, which all must give these.
+  const std::vector<std::pair<std::string, std::uint64_t>> want = {{"gaussian", 0x4bcb43cbfcfce414u},
+                                                                   {"orthonormal", 0x3a12720479caf802u},
+                                                                   {"hadamard", 0x22b7f11c19ee56afu},
+                                                                   {"sparse", 0x73f8d93b135a53ffu}};
+  for (const auto& [kind, bits] : want) {
     Bench bench;
-    const Projection p = gaussian(n, r);
-    const Tensor x = bench.strided({N, n}, 3), z = bench.make({N, r});
-    Bench::randomize(x, 1);
-    project(bench.context, p, x, z);
-    const std::vector<float> matrix = whole(bench, p);
-    std::vector<double> want(static_cast<std::size_t>(N * r), 0.0);
-    for (std::int64_t i = 0; i < N; ++i)
-      for (std::int64_t k = 0; k < n; ++k)
-        for (std::int64_t j = 0; j < r; ++j)
-          want[static_cast<std::size_t>(i * r + j)] +=
-              static_cast<double>(x.f32()[i * x.ld + k]) *
-              static_cast<double>(matrix[static_cast<std::size_t>(k * r + j)]);
-    testing::expect_close(z, want, 2e-6);
-    EXPECT_EQ(bench.context.flops.gemm, 2 * N * n * r);
-    EXPECT_EQ(bench.arena.scratch_mark(), 0u);
+    EXPECT_EQ(hash(whole(bench, projection(bench, kind, 203, 75))), bits) << kind;
   }
 }
 
-TEST(ExpandAdd, AgreesWithPlainLoops) {
-  for (const auto& [m, n, r] : kSizes) {
+TEST(Project, TransformsArePinned) {
+  // Sums of the transforms have one order on every instruction set; a product's may differ.
+  const std::vector<std::pair<std::string, std::uint64_t>> want = {{"hadamard", 0xc8a6557bd3a7591au},
+                                                                   {"sparse", 0x5450141ffdcee5bau}};
+  for (const auto& [kind, bits] : want) {
     Bench bench;
-    const Projection p = gaussian(n, r);
-    const Tensor d = bench.random({m, r}, 1), w = bench.strided({m, n}, 2);
-    Bench::randomize(w, 2);
-    const std::vector<float> matrix = whole(bench, p), start = values(w);
-    expand_add(bench.context, p, d, w);
-    std::vector<double> want(start.begin(), start.end());
-    for (std::int64_t i = 0; i < m; ++i)
-      for (std::int64_t k = 0; k < n; ++k)
-        for (std::int64_t j = 0; j < r; ++j)
-          want[static_cast<std::size_t>(i * n + k)] +=
-              static_cast<double>(d.f32()[i * r + j]) *
-              static_cast<double>(matrix[static_cast<std::size_t>(k * r + j)]);
-    testing::expect_close(w, want, 2e-6);
-    EXPECT_EQ(bench.context.flops.gemm, 2 * m * n * r);
-    EXPECT_EQ(bench.arena.scratch_mark(), 0u);
+    const Projection p = projection(bench, kind, 203, 75);
+    const Tensor x = bench.make({37, 203}), z = bench.make({37, 75});
+    fill_normal(bench.context, x, 1, 1, 1);
+    project(bench.context, p, x, z);
+    expand_add(bench.context, p, z, 0.5f, {}, x);
+    std::vector<float> out = values(z), more = values(x);
+    out.insert(out.end(), more.begin(), more.end());
+    EXPECT_EQ(hash(out), bits) << kind;
   }
 }
 
 TEST(Project, SameBitsForAnyThreads) {
-  Bench bench;
-  const Projection p = gaussian(700, 515);
-  const Tensor x = bench.random({21, 700}, 1), z = bench.make({21, 515}), w = bench.make({21, 700});
-  testing::expect_same_bits_for_any_threads([&] {
-    project(bench.context, p, x, z);
-    Bench::randomize(w, 2);
-    expand_add(bench.context, p, z, w);
-    std::vector<float> out = values(z), more = values(w);
-    out.insert(out.end(), more.begin(), more.end());
-    return out;
-  });
+  for (const std::string& kind : kKinds)
+    for (const DType type : {DType::F32, DType::BF16}) {
+      SCOPED_TRACE(kind);
+      Bench bench;
+      const Tensor x = bench.random({51, 700}, 1, 1, type), z = bench.make({51, 515}, type),
+                   w = bench.make({51, 700}, type);
+      expect_same_bits_for_any_threads([&] {
+        const Projection p = projection(bench, kind, 700, 515, type);
+        project(bench.context, p, x, z);
+        Bench::randomize(w, 2);
+        expand_add(bench.context, p, z, 0.75f, {}, w);
+        std::vector<float> out = values(z), more = values(w), matrix = whole(bench, p);
+        out.insert(out.end(), more.begin(), more.end());
+        out.insert(out.end(), matrix.begin(), matrix.end());
+        return out;
+      });
+    }
 }
 
 TEST(Project, NumericCaseSharing) {
@@ -226,38 +228,51 @@ TEST(Project, NumericCaseSharing) {
   const auto& expected = numeric["expected"]["per_input"];
   const std::int64_t N = 6, n = 8, r = 2;
   Bench bench;
-  const Tensor x = bench.of({N, n}, testing::numbers(numeric["inputs"]["x"]));
-  const Tensor P = bench.of({n, r}, testing::numbers(numeric["inputs"]["P_shared"])), z = bench.make({N, r});
+  const Tensor x = bench.of({N, n}, numbers(numeric["inputs"]["x"]));
+  const Tensor P = bench.of({n, r}, numbers(numeric["inputs"]["P_shared"])), z = bench.make({N, r});
   gemm(bench.context, x, Transpose::No, P, Transpose::No, z, false);
-  testing::expect_close(z, testing::numbers(expected["z"]), tolerance);
+  expect_close(z, numbers(expected["z"]), tolerance);
   const Tensor all = bench.make({N, 16}), group = bench.make({r, 16});
   std::int64_t at = 0;
   for (const auto& dO : numeric["inputs"]["dO"]) {
-    const std::vector<double> data = testing::numbers(dO);
+    const std::vector<double> data = numbers(dO);
     const std::int64_t m = dO["shape"][1];
     const Tensor part = bench.of({N, m}, data), alone = bench.make({r, m});
-    testing::set_values(all.columns(at, m), values(part));
+    set_values(all.columns(at, m), values(part));
     gemm(bench.context, z, Transpose::Yes, part, Transpose::No, alone, false);
     gemm(bench.context, z, Transpose::Yes, all.columns(at, m), Transpose::No, group.columns(at, m), false);
     EXPECT_TRUE(same_bits(values(alone), values(group.columns(at, m))));
     at += m;
   }
   gemm(bench.context, z, Transpose::Yes, all, Transpose::No, group, false);
-  testing::expect_close(group, testing::numbers(expected["G_hat"]), tolerance);
+  expect_close(group, numbers(expected["G_hat"]), tolerance);
   EXPECT_EQ(z.elements(), expected["kept_elements"].get<std::int64_t>());
 }
 
-TEST(Project, PlannedScratchIsTheMeasured) {
-  for (const auto& [N, n, r] : kSizes) {
-    const Projection p = gaussian(n, r);
-    const auto peak = [&](Device device) {
-      Bench bench(device);
-      const Tensor x = bench.random({N, n}, 1), z = bench.random({N, r}, 2);
-      project(bench.context, p, x, z);
-      expand_add(bench.context, p, z, x);
-      return bench.arena.ledger().peak();
-    };
-    EXPECT_EQ(peak(Device::Plan), peak(Device::Cpu)) << N << ", " << n << ", " << r;
+TEST(Project, PlanEqualsRun) {
+  for (const std::string& kind : kKinds)
+    for (const auto& [N, n, r] : kProjectionSizes)
+      for (const DType type : {DType::F32, DType::BF16}) {
+        if (at_most_n(kind) && r > n) continue;
+        SCOPED_TRACE(kind + " " + Shape({N, n, r}).text());
+        expect_plan_equals_run([&](Bench& bench) {
+          const Projection p = projection(bench, kind, n, r, type);
+          const Tensor x = bench.random({N, n}, 1, 1, type), z = bench.random({N, r}, 2, 1, type);
+          projection_rows(bench.context, p, 0, bench.make({n, r}, type));
+          project(bench.context, p, x, z);
+          expand_add(bench.context, p, z, 0.5f, {}, x);
+        });
+      }
+}
+
+TEST(Project, CountsTheProductsItMakes) {
+  for (const std::string& kind : kKinds) {
+    Bench bench(Device::Plan);
+    const Projection p = projection(bench, kind, 700, 515);
+    project(bench.context, p, bench.make({9, 700}), bench.make({9, 515}));
+    expand_add(bench.context, p, bench.make({5, 515}), 1.0f, {}, bench.make({5, 700}));
+    const bool by_product = kind == "gaussian" || kind == "orthonormal";
+    EXPECT_EQ(bench.context.flops.gemm, by_product ? 2 * 14 * 700 * 515 : 0) << kind;
   }
 }
 
@@ -274,20 +289,32 @@ TEST(Project, SlicesStayWithinAMebibyte) {
   FAIL() << "no slice was taken";
 }
 
-TEST(Project, PlansAndRefuses) {
+TEST(Projection, RefusesWhatDoesNotFit) {
   const Projection p = gaussian(8, 4);
-  Bench plan(Device::Plan);
-  project(plan.context, p, plan.make({3, 8}, DType::BF16), plan.make({3, 4}, DType::BF16));
-  expand_add(plan.context, p, plan.make({3, 4}), plan.make({3, 8}, DType::BF16));
   Bench bench;
-  const Tensor x = bench.random({3, 8}, 1), z = bench.make({3, 4});
+  const Tensor x = bench.random({3, 8}, 1), z = bench.make({3, 4}), half = bench.make({3, 8}, DType::BF16);
   EXPECT_THROW(project(bench.context, p, z, z), std::logic_error);
   EXPECT_THROW(project(bench.context, p, x, bench.make({2, 4})), std::logic_error);
-  EXPECT_THROW(expand_add(bench.context, p, x, x), std::logic_error);
-  EXPECT_THROW(expand_add(bench.context, p, z, z), std::logic_error);
+  EXPECT_THROW(project(bench.context, p, half, z), std::logic_error);  // P is F32
+  EXPECT_THROW(project(bench.context, p, x, bench.make({3, 4}, DType::BF16)), std::logic_error);
+  EXPECT_THROW(expand_add(bench.context, p, x, 1.0f, {}, x), std::logic_error);
+  EXPECT_THROW(expand_add(bench.context, p, z, 1.0f, {}, z), std::logic_error);
+  EXPECT_THROW(expand_add(bench.context, p, z, 1.0f, {true, 1, 1u << 24, 1}, x), std::logic_error);
   EXPECT_THROW(projection_rows(bench.context, p, 6, z), std::logic_error);
   EXPECT_THROW(project(bench.context, gaussian(8, 4, 1, 1u << 24), x, z), std::logic_error);
-  EXPECT_THROW(project(bench.context, p, bench.make({3, 8}, DType::BF16), z), RunError);
+  EXPECT_THROW(prepare_projection(bench.context, p), std::logic_error);
+  for (const std::string kind : {"orthonormal", "hadamard"}) {
+    Projection wide = gaussian(8, 9);
+    wide.kind = projection_kind_from(kind);
+    wide.matrix = bench.make({8, 9});
+    EXPECT_THROW(projection_rows(bench.context, wide, 0, bench.make({1, 9})), std::logic_error);
+  }
+  Projection kept = p;
+  kept.kind = ProjectionKind::Orthonormal;
+  EXPECT_THROW(project(bench.context, kept, x, z), std::logic_error);  // its matrix is missing
+  kept.matrix = bench.make({8, 4}, DType::BF16);
+  EXPECT_THROW(prepare_projection(bench.context, kept), std::logic_error);
+  EXPECT_THROW(projection_kind_from("fourier"), InputError);
 }
 
 }  // namespace

@@ -9,6 +9,9 @@ namespace {
 using namespace testing;
 
 constexpr float kEps = 1e-6f;
+constexpr DType kTypes[] = {DType::F32, DType::BF16};
+// In BF16 half a unit in the last place, 2^-8 of a value.
+double tolerance_of(DType type, double fp32) { return type == DType::BF16 ? 0x1.01p-9 : fp32; }
 const std::int64_t kSizes[][2] = {{1, 1}, {1, 16}, {3, 7}, {5, 33}, {130, 130}, {1100, 24}};  // N, C
 
 struct PlainNorm {
@@ -16,16 +19,17 @@ struct PlainNorm {
 };
 
 /// Forward and backward by plain loops in double.
-PlainNorm plain_norm(const Tensor& x, const Tensor& w, double eps, const Tensor& dy) {
-  const std::int64_t N = x.rows(), C = x.cols();
+PlainNorm plain_norm(const Tensor& x_, const Tensor& w_, double eps, const Tensor& dy_) {
+  const std::int64_t N = x_.rows(), C = x_.cols();
+  const std::vector<float> x = values(x_), w = values(w_), dy = values(dy_);
   PlainNorm p;
   p.dw.assign(static_cast<std::size_t>(C), 0);
   for (std::int64_t n = 0; n < N; ++n) {
     double squares = 0, slope = 0;
-    const auto at = [&](const Tensor& t, std::int64_t c) {
-      return static_cast<double>(t.f32()[n * t.ld + c]);
+    const auto at = [&](const std::vector<float>& t, std::int64_t c) {
+      return static_cast<double>(t[static_cast<std::size_t>(n * C + c)]);
     };
-    const auto weight = [&](std::int64_t c) { return static_cast<double>(w.f32()[c]); };
+    const auto weight = [&](std::int64_t c) { return static_cast<double>(w[static_cast<std::size_t>(c)]); };
     for (std::int64_t c = 0; c < C; ++c) squares += at(x, c) * at(x, c);
     const double rstd = 1 / std::sqrt(squares / static_cast<double>(C) + eps);
     p.rstd.push_back(rstd);
@@ -40,49 +44,67 @@ PlainNorm plain_norm(const Tensor& x, const Tensor& w, double eps, const Tensor&
   return p;
 }
 
+void expect_plain_norm(std::int64_t N, std::int64_t C, std::int64_t padding, DType type, DType dw_type) {
+  SCOPED_TRACE(fmt::format("N {} C {} padding {} {} dw {}", N, C, padding, name_of(type), name_of(dw_type)));
+  Bench bench;
+  const Tensor x = bench.strided({N, C}, padding, type), w = bench.random({C}, 2, 1, type),
+               y = bench.strided({N, C}, padding, type), rstd = bench.make({N}),
+               dy = bench.strided({N, C}, padding, type), dx = bench.strided({N, C}, padding, type),
+               dw = bench.random({C}, 4, 1, dw_type);
+  bench.randomize(x, 1);
+  bench.randomize(dy, 3);
+  bench.randomize(dx, 5);
+  PlainNorm want = plain_norm(x, w, static_cast<double>(kEps), dy);
+  const std::vector<float> dx_before = values(dx), dw_before = values(dw);
+  for (std::size_t i = 0; i < want.dx.size(); ++i) want.dx[i] += static_cast<double>(dx_before[i]);
+  for (std::size_t i = 0; i < want.dw.size(); ++i) want.dw[i] += static_cast<double>(dw_before[i]);
+  rmsnorm_forward(bench.context, x, w, kEps, y, rstd);
+  expect_close(y, want.y, tolerance_of(type, 2e-6));
+  expect_close(rstd, want.rstd, 1e-6, 0, 1);
+  rmsnorm_backward(bench.context, dy, x, w, rstd, dx, dw);
+  expect_close(dx, want.dx, tolerance_of(type, 2e-6), 1e-6);
+  expect_close(dw, want.dw, tolerance_of(dw_type, 5e-6), 1e-6);
+  expect_padding_untouched(y, padding);
+  expect_padding_untouched(dx, padding);
+}
+
 TEST(RmsNorm, EqualsPlainLoops) {
   for (const auto& [N, C] : kSizes)
-    for (std::int64_t padding : {0, 3}) {
-      SCOPED_TRACE(fmt::format("N {} C {} padding {}", N, C, padding));
-      Bench bench;
-      const Tensor x = bench.strided({N, C}, padding), w = bench.random({C}, 2),
-                   y = bench.strided({N, C}, padding), rstd = bench.make({N}),
-                   dy = bench.strided({N, C}, padding), dx = bench.strided({N, C}, padding),
-                   dw = bench.random({C}, 4);
-      bench.randomize(x, 1);
-      bench.randomize(dy, 3);
-      bench.randomize(dx, 5);
-      PlainNorm want = plain_norm(x, w, static_cast<double>(kEps), dy);
-      const std::vector<float> dx_before = values(dx), dw_before = values(dw);
-      for (std::size_t i = 0; i < want.dx.size(); ++i) want.dx[i] += static_cast<double>(dx_before[i]);
-      for (std::size_t i = 0; i < want.dw.size(); ++i) want.dw[i] += static_cast<double>(dw_before[i]);
-      rmsnorm_forward(bench.context, x, w, kEps, y, rstd);
-      expect_close(y, want.y, 2e-6);
-      expect_close(rstd, want.rstd, 1e-6, 0, 1);
-      rmsnorm_backward(bench.context, dy, x, w, rstd, dx, dw);
-      expect_close(dx, want.dx, 2e-6, 1e-6);
-      expect_close(dw, want.dw, 5e-6, 1e-6);
-      expect_padding_untouched(y, padding);
-      expect_padding_untouched(dx, padding);
-    }
+    for (std::int64_t padding : {0, 3})
+      for (DType type : kTypes)
+        for (DType dw_type : kTypes) expect_plain_norm(N, C, padding, type, dw_type);
+}
+
+TEST(RmsNorm, ABf16WeightGradientLosesNoSmallSummand) {
+  // 1100 rows add 1e-3 each to a 1 that one of them alone would leave as it is.
+  Bench bench;
+  const Tensor x = bench.make({1100, 1}), w = bench.make({1}), rstd = bench.make({1100}),
+               dy = bench.make({1100, 1}), dx = bench.random({1100, 1}, 1), dw = bench.make({1}, DType::BF16);
+  for (const Tensor& t : {x, w, rstd}) fill(bench.context, t, 1);
+  fill(bench.context, dy, 1e-3f);
+  fill(bench.context, dw, 1);
+  rmsnorm_backward(bench.context, dy, x, w, rstd, dx, dw);
+  EXPECT_EQ(to_float(dw.as<Bf16>()[0]), to_float(nearest_bf16(2.1f)));
 }
 
 TEST(RmsNorm, ResidualFormGivesTheBitsOfAddAndNorm) {
-  for (const auto& [N, C] : kSizes) {
-    Bench bench;
-    const Tensor x = bench.random({N, C}, 1), delta = bench.random({N, C}, 2), w = bench.random({C}, 3),
-                 sum = bench.make({N, C}), y = bench.make({N, C}), rstd = bench.make({N}),
-                 sum2 = bench.make({N, C}), y2 = bench.make({N, C}), rstd2 = bench.make({N});
-    add(bench.context, x, delta, sum);
-    rmsnorm_forward(bench.context, sum, w, kEps, y, rstd);
-    residual_rmsnorm_forward(bench.context, x, delta, w, kEps, sum2, y2, rstd2);
-    EXPECT_TRUE(same_bits(values(sum2), values(sum)));
-    EXPECT_TRUE(same_bits(values(y2), values(y)));
-    EXPECT_TRUE(same_bits(values(rstd2), values(rstd)));
-    residual_rmsnorm_forward(bench.context, x, delta, w, kEps, delta, y2, rstd2);  // in place
-    EXPECT_TRUE(same_bits(values(delta), values(sum)));
-    EXPECT_TRUE(same_bits(values(y2), values(y)));
-  }
+  for (const auto& [N, C] : kSizes)
+    for (DType type : kTypes) {
+      Bench bench;
+      const Tensor x = bench.random({N, C}, 1, 1, type), delta = bench.random({N, C}, 2, 1, type),
+                   w = bench.random({C}, 3, 1, type), sum = bench.make({N, C}, type),
+                   y = bench.make({N, C}, type), rstd = bench.make({N}), sum2 = bench.make({N, C}, type),
+                   y2 = bench.make({N, C}, type), rstd2 = bench.make({N});
+      add(bench.context, x, delta, sum);
+      rmsnorm_forward(bench.context, sum, w, kEps, y, rstd);
+      residual_rmsnorm_forward(bench.context, x, delta, w, kEps, sum2, y2, rstd2);
+      EXPECT_TRUE(same_bits(values(sum2), values(sum)));
+      EXPECT_TRUE(same_bits(values(y2), values(y)));
+      EXPECT_TRUE(same_bits(values(rstd2), values(rstd)));
+      residual_rmsnorm_forward(bench.context, x, delta, w, kEps, delta, y2, rstd2);  // in place
+      EXPECT_TRUE(same_bits(values(delta), values(sum)));
+      EXPECT_TRUE(same_bits(values(y2), values(y)));
+    }
 }
 
 TEST(RmsNorm, GradientEqualsDifferenceQuotient) {
@@ -103,34 +125,51 @@ TEST(RmsNorm, GradientEqualsDifferenceQuotient) {
 }
 
 TEST(RmsNorm, IsTheSameForAnyThreads) {
-  Bench bench;
-  const std::int64_t N = 700, C = 65;
-  const Tensor x = bench.random({N, C}, 1), w = bench.random({C}, 2), y = bench.make({N, C}),
-               rstd = bench.make({N}), dy = bench.random({N, C}, 3), dx = bench.make({N, C}),
-               dw = bench.make({C});
-  expect_same_bits_for_any_threads([&] {
-    zero(bench.context, dx);
-    zero(bench.context, dw);
-    rmsnorm_forward(bench.context, x, w, kEps, y, rstd);
-    rmsnorm_backward(bench.context, dy, x, w, rstd, dx, dw);
-    std::vector<float> all = values(y);
-    for (const Tensor& t : {rstd, dx, dw})
-      for (float v : values(t)) all.push_back(v);
-    return all;
-  });
+  for (DType type : kTypes) {
+    Bench bench;
+    const std::int64_t N = 700, C = 65;
+    const Tensor x = bench.random({N, C}, 1, 1, type), w = bench.random({C}, 2, 1, type),
+                 y = bench.make({N, C}, type), rstd = bench.make({N}), dy = bench.random({N, C}, 3, 1, type),
+                 dx = bench.make({N, C}, type), dw = bench.make({C});
+    expect_same_bits_for_any_threads([&] {
+      zero(bench.context, dx);
+      zero(bench.context, dw);
+      rmsnorm_forward(bench.context, x, w, kEps, y, rstd);
+      rmsnorm_backward(bench.context, dy, x, w, rstd, dx, dw);
+      std::vector<float> all = values(y);
+      for (const Tensor& t : {rstd, dx, dw})
+        for (float v : values(t)) all.push_back(v);
+      return all;
+    });
+  }
 }
 
-TEST(RmsNorm, BothInstructionSetsAgree) {
+TEST(RmsNorm, BothInstructionSetsGiveTheSameBits) {
   if (cpu_isa() != Isa::Avx512) GTEST_SKIP() << "AVX-512 is not there or not chosen";
-  Bench bench;
-  const Tensor x = bench.random({9, 77}, 1), w = bench.random({77}, 2), y = bench.make({9, 77}),
-               rstd = bench.make({9});
-  cpu::avx2::rmsnorm_forward(x.f32(), 77, nullptr, 0, nullptr, 0, w.f32(), kEps, y.f32(), 77, rstd.f32(), 9,
-                             77);
-  const std::vector<float> small = values(y);
-  cpu::avx512::rmsnorm_forward(x.f32(), 77, nullptr, 0, nullptr, 0, w.f32(), kEps, y.f32(), 77, rstd.f32(), 9,
-                               77);
-  expect_close(y, {small.begin(), small.end()}, 1e-6);
+  const std::int64_t N = 9, C = 277;
+  const auto run = [&]<typename T>(T, DType type, bool small) {
+    Bench bench;
+    const Tensor x = bench.random({N, C}, 1, 1, type), w = bench.random({C}, 2, 1, type),
+                 y = bench.make({N, C}, type), rstd = bench.make({N}), dx = bench.random({N, C}, 3, 1, type),
+                 partial = bench.make({2, C});
+    const auto forward = [&](auto op) {
+      op(x.as<T>(), C, static_cast<T*>(nullptr), 0, static_cast<T*>(nullptr), 0, w.as<T>(), kEps, y.as<T>(),
+         C, rstd.f32(), N, C);
+    };
+    const auto backward = [&](auto op) {
+      op(y.as<T>(), C, x.as<T>(), C, w.as<T>(), rstd.f32(), dx.as<T>(), C, partial.f32(), 2, N, C);
+    };
+    forward(
+        [&](auto... a) { small ? cpu::avx2::rmsnorm_forward(a...) : cpu::avx512::rmsnorm_forward(a...); });
+    backward(
+        [&](auto... a) { small ? cpu::avx2::rmsnorm_backward(a...) : cpu::avx512::rmsnorm_backward(a...); });
+    std::vector<float> all;
+    for (const Tensor& t : {y, rstd, dx, partial})
+      for (float v : values(t)) all.push_back(v);
+    return all;
+  };
+  EXPECT_TRUE(same_bits(run(float{}, DType::F32, true), run(float{}, DType::F32, false)));
+  EXPECT_TRUE(same_bits(run(Bf16{}, DType::BF16, true), run(Bf16{}, DType::BF16, false)));
 }
 
 TEST(RmsNorm, NumericCase) {
@@ -173,28 +212,23 @@ TEST(RmsNorm, ResidualNumericCase) {
   expect_close(dw, numbers(expected["dw"]), tolerance);
 }
 
-TEST(RmsNorm, PlanEqualsRunAndBf16IsPlannedOnly) {
-  expect_plan_equals_run([](Bench& bench) {
-    const Tensor x = bench.random({600, 40}, 1), w = bench.random({40}, 2), y = bench.make({600, 40}),
-                 rstd = bench.make({600});
-    residual_rmsnorm_forward(bench.context, x, x, w, kEps, x, y, rstd);
-    rmsnorm_backward(bench.context, y, x, w, rstd, x, w);
-  });
-  const auto forward = [](Bench& bench, DType t) {
-    const Tensor x = bench.make({2, 4}, t);
-    rmsnorm_forward(bench.context, x, bench.make({4}, t), kEps, x, bench.make({2}));
-  };
-  const auto residual = [](Bench& bench, DType t) {
-    const Tensor x = bench.make({2, 4}, t);
-    residual_rmsnorm_forward(bench.context, x, x, bench.make({4}, t), kEps, x, x, bench.make({2}));
-  };
-  const auto backward = [](Bench& bench, DType t) {
-    const Tensor x = bench.make({2, 4}, t);
-    rmsnorm_backward(bench.context, x, x, bench.make({4}, t), bench.make({2}), x, bench.make({4}));
-  };
-  expect_bf16_is_planned_only(forward);
-  expect_bf16_is_planned_only(residual);
-  expect_bf16_is_planned_only(backward);
+TEST(RmsNorm, PlanEqualsRun) {
+  for (DType type : kTypes)
+    expect_plan_equals_run([&](Bench& bench) {
+      const Tensor x = bench.random({600, 40}, 1, 1, type), w = bench.random({40}, 2, 1, type),
+                   y = bench.make({600, 40}, type), rstd = bench.make({600}), dw = bench.random({40}, 3);
+      residual_rmsnorm_forward(bench.context, x, x, w, kEps, x, y, rstd);
+      rmsnorm_backward(bench.context, y, x, w, rstd, x, dw);
+    });
+}
+
+TEST(RmsNorm, RefusesMixedTypes) {
+  Bench bench;
+  const Tensor x = bench.random({2, 4}, 1), w = bench.random({4}, 2), rstd = bench.make({2}),
+               half = bench.make({2, 4}, DType::BF16);
+  EXPECT_THROW(rmsnorm_forward(bench.context, x, w, kEps, half, rstd), std::logic_error);
+  EXPECT_THROW(residual_rmsnorm_forward(bench.context, x, half, w, kEps, x, x, rstd), std::logic_error);
+  EXPECT_THROW(rmsnorm_backward(bench.context, x, x, w, rstd, half, w), std::logic_error);
 }
 
 }  // namespace

@@ -6,52 +6,57 @@ namespace compact {
 namespace {
 using namespace testing;
 
-/// x turned by plain loops in double, row-major.
-std::vector<double> plain_rope(const Tensor& x, std::int64_t T, std::int64_t first, std::int64_t D,
-                               double base, double sign) {
-  std::vector<double> out(static_cast<std::size_t>(x.elements()));
-  for (std::int64_t n = 0; n < x.rows(); ++n)
-    for (std::int64_t c = 0; c < x.cols(); ++c) {
+constexpr DType kTypes[] = {DType::F32, DType::BF16};
+
+/// x [N, cols] turned by plain loops in double.
+std::vector<double> plain_rope(const std::vector<float>& x, std::int64_t cols, std::int64_t T,
+                               std::int64_t first, std::int64_t D, double base, double sign) {
+  std::vector<double> out(x.size());
+  for (std::int64_t n = 0; n * cols < static_cast<std::int64_t>(x.size()); ++n)
+    for (std::int64_t c = 0; c < cols; ++c) {
       const std::int64_t i = c % D % (D / 2), head = c / D * D;
       const double angle = sign * static_cast<double>(first + n % T) *
                            std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(D));
-      const double low = static_cast<double>(x.f32()[n * x.ld + head + i]),
-                   high = static_cast<double>(x.f32()[n * x.ld + head + i + D / 2]);
-      out[static_cast<std::size_t>(n * x.cols() + c)] = c % D < D / 2
-                                                            ? low * std::cos(angle) - high * std::sin(angle)
-                                                            : high * std::cos(angle) + low * std::sin(angle);
+      const auto at = [&](std::int64_t i_) { return static_cast<double>(x[static_cast<std::size_t>(i_)]); };
+      const double low = at(n * cols + head + i), high = at(n * cols + head + i + D / 2);
+      out[static_cast<std::size_t>(n * cols + c)] = c % D < D / 2
+                                                        ? low * std::cos(angle) - high * std::sin(angle)
+                                                        : high * std::cos(angle) + low * std::sin(angle);
     }
   return out;
 }
 
 TEST(Rope, EqualsPlainLoops) {
   const std::int64_t sizes[][4] = {
-      {1, 1, 1, 2}, {2, 3, 3, 6}, {1, 17, 2, 34}, {3, 40, 5, 64}};  // B, T, heads, D
+      {1, 1, 1, 2}, {2, 3, 3, 6}, {1, 17, 2, 34}, {3, 40, 5, 64}, {1, 5, 2, 128}};  // B, T, heads, D
   for (const auto& [B, T, heads, D] : sizes)
     for (std::int64_t first : {0, 7})
-      for (Rotation direction : {Rotation::Forward, Rotation::Backward}) {
-        Bench bench;
-        const Tensor x = bench.strided({B * T, heads * D}, 3), table = bench.make({first + T, D});
-        bench.randomize(x, 1);
-        const std::vector<double> want =
-            plain_rope(x, T, first, D, 10000, direction == Rotation::Forward ? 1 : -1);
-        rope_table(bench.context, 10000, table);
-        rope(bench.context, x, T, first, table, direction);
-        expect_close(x, want, 1e-6);
-        expect_padding_untouched(x, 3);
-      }
+      for (Rotation direction : {Rotation::Forward, Rotation::Backward})
+        for (DType type : kTypes) {
+          Bench bench;
+          const Tensor x = bench.strided({B * T, heads * D}, 3, type), table = bench.make({first + T, D});
+          bench.randomize(x, 1);
+          const std::vector<double> want =
+              plain_rope(values(x), x.cols(), T, first, D, 10000, direction == Rotation::Forward ? 1 : -1);
+          rope_table(bench.context, 10000, table);
+          rope(bench.context, x, T, first, table, direction);
+          expect_close(x, want, type == DType::BF16 ? 0x1.01p-9 : 1e-6);
+          expect_padding_untouched(x, 3);
+        }
 }
 
 TEST(Rope, PositionZeroChangesNoBit) {
-  Bench bench;
-  const Tensor x =
-      bench.of({1, 8}, std::vector<float>{-0.0f, 0.0f, 1e-45f, NAN, 0.0f, -0.0f, 3.0f, INFINITY});
-  const Tensor table = bench.make({1, 8});
-  const std::vector<float> before = values(x);
-  rope_table(bench.context, 10000, table);
-  rope(bench.context, x, 1, 0, table, Rotation::Forward);
-  rope(bench.context, x, 1, 0, table, Rotation::Backward);
-  EXPECT_TRUE(same_bits(values(x), before));
+  for (DType type : kTypes) {
+    Bench bench;
+    const Tensor x = bench.as(
+        bench.of({1, 8}, std::vector<float>{-0.0f, 0.0f, 1e-40f, NAN, 0.0f, -0.0f, 3.0f, INFINITY}), type);
+    const Tensor table = bench.make({1, 8});
+    const std::vector<float> before = values(x);
+    rope_table(bench.context, 10000, table);
+    rope(bench.context, x, 1, 0, table, Rotation::Forward);
+    rope(bench.context, x, 1, 0, table, Rotation::Backward);
+    EXPECT_TRUE(same_bits(values(x), before));
+  }
 }
 
 TEST(Rope, GradientEqualsDifferenceQuotient) {
@@ -70,14 +75,16 @@ TEST(Rope, GradientEqualsDifferenceQuotient) {
 }
 
 TEST(Rope, IsTheSameForAnyThreads) {
-  Bench bench;
-  const Tensor x = bench.make({300, 128}), table = bench.make({150, 64});
-  expect_same_bits_for_any_threads([&] {
-    bench.randomize(x, 1);
-    rope_table(bench.context, 10000, table);
-    rope(bench.context, x, 150, 0, table, Rotation::Forward);
-    return values(x);
-  });
+  for (DType type : kTypes) {
+    Bench bench;
+    const Tensor x = bench.make({300, 128}, type), table = bench.make({150, 64});
+    expect_same_bits_for_any_threads([&] {
+      bench.randomize(x, 1);
+      rope_table(bench.context, 10000, table);
+      rope(bench.context, x, 150, 0, table, Rotation::Forward);
+      return values(x);
+    });
+  }
 }
 
 TEST(Rope, NumericCase) {
@@ -101,15 +108,13 @@ TEST(Rope, NumericCase) {
   }
 }
 
-TEST(Rope, PlanEqualsRunAndBf16IsPlannedOnly) {
-  expect_plan_equals_run([](Bench& bench) {
-    const Tensor table = bench.make({5, 8});
-    rope_table(bench.context, 10000, table);
-    rope(bench.context, bench.random({10, 16}, 1), 5, 0, table, Rotation::Forward);
-  });
-  expect_bf16_is_planned_only([](Bench& bench, DType t) {
-    rope(bench.context, bench.make({10, 16}, t), 5, 0, bench.make({5, 8}), Rotation::Forward);
-  });
+TEST(Rope, PlanEqualsRun) {
+  for (DType type : kTypes)
+    expect_plan_equals_run([&](Bench& bench) {
+      const Tensor table = bench.make({5, 8});
+      rope_table(bench.context, 10000, table);
+      rope(bench.context, bench.random({10, 16}, 1, 1, type), 5, 0, table, Rotation::Forward);
+    });
 }
 
 TEST(Rope, RefusesWhatTheTableDoesNotHold) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "compact/core/bf16.h"
 #include "compact/train/engine.h"
 #include "compact/train/plan.h"
 
@@ -55,7 +56,7 @@ struct EngineRun {
         arena(Device::Cpu, plan.peak),
         engine(arena, run_, model),
         communicator(make_local_communicator()) {
-    engine.model().initialize(engine.context(), run.seed);
+    engine.initialize();
   }
   StepResult step(const StepBatch& batch, std::int64_t index, double lr) {
     return engine.step(*communicator, batch, index, lr);
@@ -84,10 +85,12 @@ inline StepBatch random_batch(std::int64_t sequences, std::int64_t T, std::int64
   return b;
 }
 
+/// All elements (F32 or BF16) in row-major order.
 inline std::vector<float> floats(const Tensor& t) {
   std::vector<float> out;
   for (std::int64_t i = 0; i < t.rows(); ++i)
-    out.insert(out.end(), t.f32() + i * t.ld, t.f32() + i * t.ld + t.cols());
+    for (std::int64_t j = 0; j < t.cols(); ++j)
+      out.push_back(t.dtype == DType::BF16 ? to_float(t.as<Bf16>()[i * t.ld + j]) : t.f32()[i * t.ld + j]);
   return out;
 }
 

@@ -95,6 +95,21 @@ void follow(EngineRun& e, const SafetensorsReader& file) {
 
 class GoldenAdamW : public ::testing::TestWithParam<std::string> {};
 
+// The same model computed in bf16: 8 bits of each number are left, the structure must be the same.
+TEST_P(GoldenModel, InBf16) {
+  const SafetensorsReader file(golden(GetParam() + ".safetensors"));
+  const ModelConfig model = load_model_config(golden(GetParam() + ".json"));
+  RunConfig run = golden_run("adamw");
+  run.precision = "bf16";
+  EngineRun e(run, model);
+  load(e.engine, file);
+  const std::vector<float> ids = stored(file, "ids");
+  const StepResult result = e.step(batch_of(ids, stored(file, "labels"), 0), 0, 0.0);
+  EXPECT_NEAR(result.loss, static_cast<double>(stored(file, "loss")[0]), 4e-3 * result.loss);
+  for (const auto& [name, gradient] : gradients(e.engine))
+    expect_near_largest(gradient, stored(file, "gradient." + name), 0.04, name);
+}
+
 TEST_P(GoldenAdamW, ThirtyUpdates) {
   RunConfig run = golden_run("adamw");
   run.optimizer.weight_decay = 0.1;

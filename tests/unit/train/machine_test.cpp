@@ -5,23 +5,56 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
 
 namespace compact {
 namespace {
 
+// Speeds are cached in a folder of the test's own.
+class MachineSpeeds : public ::testing::Test {
+ protected:
+  MachineSpeeds() {
+    char name[] = "/tmp/compact_peak_XXXXXX";
+    folder_ = mkdtemp(name);
+    setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
+  }
+  ~MachineSpeeds() override {
+    std::filesystem::remove_all(folder_);
+    unsetenv("XDG_CACHE_HOME");
+  }
+  std::string folder_;
+};
+
 // A speed measured in a busy moment must not stay for ever: seeing a faster one measures again.
-TEST(Machine, GemmPeakIsCachedAndNeverBelowWhatWasSeen) {
-  char name[] = "/tmp/compact_peak_XXXXXX";
-  ASSERT_NE(mkdtemp(name), nullptr);
-  setenv("XDG_CACHE_HOME", name, 1);
-  const double first = gemm_peak(0);
-  EXPECT_GT(first, 1e8);
-  EXPECT_TRUE(std::filesystem::exists(std::string(name) + "/compact/gemm_peak.json"));
-  EXPECT_EQ(gemm_peak(0.5 * first), first);
-  EXPECT_GE(gemm_peak(1e18), 1e18);
-  EXPECT_GE(gemm_peak(0), 1e18) << "the larger value is the cached one now";
-  std::filesystem::remove_all(name);
-  unsetenv("XDG_CACHE_HOME");
+TEST_F(MachineSpeeds, AreCachedAndNeverBelowWhatWasSeen) {
+  const auto speeds = {
+      std::function<double(double)>([](double seen) { return gemm_peak(DType::F32, seen); }),
+      std::function<double(double)>([](double seen) { return gemm_peak(DType::BF16, seen); }),
+      std::function<double(double)>(memory_bandwidth)};
+  for (const auto& speed : speeds) {
+    const double first = speed(0);
+    EXPECT_GT(first, 1e8);
+    EXPECT_EQ(speed(0.5 * first), first);
+    EXPECT_GE(speed(1e18), 1e18);
+    EXPECT_GE(speed(0), 1e18) << "the larger value is the cached one now";
+  }
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/compact/machine.json"));
+}
+
+TEST_F(MachineSpeeds, EachHasAPlaceOfItsOwn) {
+  gemm_peak(DType::F32, 3e18);
+  memory_bandwidth(2e18);
+  EXPECT_LT(gemm_peak(DType::BF16, 0), 1e18);
+  EXPECT_EQ(memory_bandwidth(0), 2e18);
+  EXPECT_EQ(gemm_peak(DType::F32, 0), 3e18);
+}
+
+TEST_F(MachineSpeeds, ABrokenCacheOnlyMeansMeasuring) {
+  std::filesystem::create_directory(folder_ + "/compact");
+  std::ofstream(folder_ + "/compact/machine.json") << "{\"x\": ";
+  EXPECT_GT(gemm_peak(DType::F32, 0), 1e8);
 }
 
 TEST(Machine, ThreadsAreSharedOutAmongRanks) {

@@ -6,23 +6,66 @@ namespace compact::testing {
 namespace {
 
 struct Variant {
-  std::string name, optimizer, sharing;
-  std::vector<std::string> layers;
+  std::string name, optimizer;
+  void (*change)(RunConfig&) = [](RunConfig&) {};
 };
 
 const Variant kVariants[] = {
-    {"full_rank", "adamw", "per_input", {"q", "k", "v", "gate", "up", "down"}},
-    {"per_input", "compact", "per_input", {"q", "k", "v", "gate", "up", "down"}},
-    {"per_weight", "compact", "per_weight", {"q", "k", "v", "gate", "up", "down"}},
-    {"some_layers", "compact", "per_input", {"q", "v", "up"}},
+    {"full_rank", "adamw"},
+    {"per_input", "compact"},
+    {"per_weight", "compact", [](RunConfig& run) { run.compact.sharing = "per_weight"; }},
+    {"some_layers", "compact",
+     [](RunConfig& run) {
+       run.compact.layers = {"q", "v", "up"};
+     }},
+    {"orthonormal_transported", "compact",
+     [](RunConfig& run) {
+       run.compact.projection = "orthonormal";
+       run.compact.moments_at_reseed = "transport";
+       run.compact.layers = {"q", "v", "up", "down"};
+     }},
+    {"hadamard_per_channel", "compact",
+     [](RunConfig& run) {
+       run.compact.projection = "hadamard";
+       run.compact.moments_at_reseed = "reset";
+       run.optimizer.second_moment = "per_channel";
+     }},
+    {"sparse_transported", "compact",
+     [](RunConfig& run) {
+       run.compact.projection = "sparse";
+       run.compact.moments_at_reseed = "transport";
+     }},
+    {"bf16_full_rank", "adamw", [](RunConfig& run) { run.precision = "bf16"; }},
+    {"bf16_master", "adamw",
+     [](RunConfig& run) {
+       run.precision = "bf16";
+       run.optimizer.master_weights = true;
+     }},
+    {"bf16_everything", "compact",
+     [](RunConfig& run) {
+       run.precision = run.optimizer.state_dtype = run.optimizer.gradient_dtype = "bf16";
+     }},
+    {"bf16_orthonormal_master", "compact",
+     [](RunConfig& run) {
+       run.precision = "bf16";
+       run.optimizer.master_weights = true;
+       run.compact.projection = "orthonormal";
+     }},
+    {"bf16_hadamard", "compact",
+     [](RunConfig& run) {
+       run.precision = "bf16";
+       run.compact.projection = "hadamard";
+       run.compact.moments_at_reseed = "transport";
+     }},
 };
 
 RunConfig run_of(const Variant& v, const std::string& preset) {
   RunConfig run = small_run(v.optimizer, preset);
-  run.compact.sharing = v.sharing;
-  run.compact.layers = v.layers;
+  v.change(run);
   return run;
 }
+
+bool in_bf16(const Variant& v) { return run_of(v, "lean").precision == "bf16"; }
 
 std::vector<double> train(EngineRun& e, int steps, std::uint32_t masked) {
   std::vector<double> losses;
@@ -104,9 +147,13 @@ TEST_P(Presets, MicroBatchChangesOnlyRounding) {
       losses = got;
       want = everything(e.engine);
     }
-    for (std::size_t s = 0; s < got.size(); ++s) EXPECT_NEAR(got[s], losses[s], 2e-6 * losses[s]) << micro;
+    // In bf16 a sum that rounds otherwise may move a weight to its other neighbour.
+    const bool bf16 = in_bf16(GetParam());
+    for (std::size_t s = 0; s < got.size(); ++s)
+      EXPECT_NEAR(got[s], losses[s], (bf16 ? 1e-3 : 2e-6) * losses[s]) << micro;
     for (const auto& [name, values] : want)
-      if (name.ends_with(".m")) expect_near_largest(everything(e.engine)[name], values, 2e-3, name);
+      if (name.ends_with(".m"))
+        expect_near_largest(everything(e.engine)[name], values, bf16 ? 0.05 : 2e-3, name);
   }
 }
 
@@ -118,7 +165,8 @@ TEST_P(Presets, ChunksOfTheHeadChangeOnlyRounding) {
     EngineRun e(run, small_model());
     const std::vector<double> got = train(e, 3, 4);
     if (losses.empty()) losses = got;
-    for (std::size_t s = 0; s < got.size(); ++s) EXPECT_NEAR(got[s], losses[s], 2e-5 * losses[s]);
+    for (std::size_t s = 0; s < got.size(); ++s)
+      EXPECT_NEAR(got[s], losses[s], (in_bf16(GetParam()) ? 2e-3 : 2e-5) * losses[s]);
   }
 }
 

@@ -1,0 +1,100 @@
+#include "bench_products.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "compact/kernels/elementwise.h"
+#include "compact/kernels/gemm.h"
+#include "compact/train/engine.h"
+
+namespace compact {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Operands of the call's own shapes, strides and types in an arena of their own.
+struct Product {
+  explicit Product(const GemmCall& call_) : call(call_), arena(Device::Cpu, bytes(call_)), context(arena) {
+    a = make(call.transpose_a ? call.K : call.M, call.transpose_a ? call.M : call.K, call.lda, call.operands);
+    b = make(call.transpose_b ? call.N : call.K, call.transpose_b ? call.K : call.N, call.ldb, call.operands);
+    c = make(call.M, call.N, call.ldc, call.result);
+  }
+  static std::int64_t bytes(const GemmCall& call) {
+    const std::int64_t operands = (call.transpose_a ? call.K : call.M) * call.lda +
+                                  (call.transpose_b ? call.N : call.K) * call.ldb + call.M * call.ldc;
+    // Room for oneDNN's scratchpad and, where bf16 products are computed in fp32, for converted copies.
+    return (call.operands == DType::BF16 ? 8 : 4) * operands + (std::int64_t{256} << 20);
+  }
+  Tensor make(std::int64_t rows, std::int64_t cols, std::int64_t ld, DType type) {
+    const Tensor whole = arena.persistent("operand", {rows, ld}, type, Category::Workspace);
+    fill(context, whole, 0.5f);
+    return whole.columns(0, cols);
+  }
+  void run() {
+    gemm(context, a, call.transpose_a ? Transpose::Yes : Transpose::No, b,
+         call.transpose_b ? Transpose::Yes : Transpose::No, c, call.accumulate);
+  }
+
+  GemmCall call;
+  Arena arena;
+  Context context;
+  Tensor a, b, c;
+};
+
+GemmCall contiguous_call(std::int64_t M, std::int64_t K, std::int64_t N, bool transpose_a, bool transpose_b,
+                         DType operands, DType result) {
+  return {M,     K,        N,     transpose_a ? M : K, transpose_b ? K : N, N, transpose_a, transpose_b,
+          false, operands, result};
+}
+
+}  // namespace
+
+std::map<GemmCall, std::int64_t> products_of(const RunConfig& run, const ModelConfig& model) {
+  Arena arena(Device::Plan, Arena::kUnlimited);
+  Engine engine(arena, run, model);
+  const auto communicator = make_local_communicator();
+  StepBatch batch;
+  batch.targets = 1;
+  batch.sequences = run.batch.tokens_per_step / run.data.sequence_length;
+  // The second step is like all others; the first one of a window may have more to do.
+  engine.step(*communicator, batch, 0, 0.0);
+  std::vector<GemmCall> calls;
+  engine.context().gemm_calls = &calls;
+  engine.step(*communicator, batch, 1, 0.0);
+  std::map<GemmCall, std::int64_t> counted;
+  for (const GemmCall& call : calls) ++counted[call];
+  return counted;
+}
+
+double time_product(const GemmCall& call, int repeats) {
+  Product product(call);
+  product.run();
+  std::vector<double> times;
+  for (int i = 0; i < repeats; ++i) {
+    const auto start = Clock::now();
+    product.run();
+    times.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+std::vector<GemmBench> bench_shapes(DType type, int repeats) {
+  std::vector<GemmCall> calls;
+  for (const std::int64_t n : {256, 512, 1024, 2048})
+    calls.push_back(contiguous_call(n, n, n, false, false, type, type));
+  // N tokens, a linear layer from n inputs to m outputs with its weight [m, n], and the head.
+  constexpr std::int64_t N = 2048;
+  for (const auto& [n, m] :
+       {std::pair<std::int64_t, std::int64_t>{512, 512}, {512, 2752}, {1376, 512}, {512, 32000}}) {
+    calls.push_back(contiguous_call(N, n, m, false, true, type, type));        // forward: x Wᵀ
+    calls.push_back(contiguous_call(N, m, n, false, false, type, type));       // input gradient: dO W
+    calls.push_back(contiguous_call(m, N, n, true, false, type, DType::F32));  // weight gradient: dOᵀ x
+  }
+  std::vector<GemmBench> shapes;
+  for (const GemmCall& call : calls) shapes.push_back({call, 1, time_product(call, repeats)});
+  return shapes;
+}
+
+}  // namespace compact
