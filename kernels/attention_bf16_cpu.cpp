@@ -71,6 +71,10 @@ struct Pairs {
   }
 };
 
+// What pairs save at the smallest width, 16, pays for their second layouts (attention_cpu.h).
+static_assert((3 * kTile + kQueryBlock) * 16 / 2 >= kTile * kTile / 2);
+static_assert((3 * kKeyBlock + 2 * kTile) * 16 / 2 >= 3 * kTile * kTile / 2);
+
 }  // namespace
 
 void attention_forward_bf16(const AttentionCall<Bf16>& c) { forward_all<Pairs>(c); }

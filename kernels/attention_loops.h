@@ -85,6 +85,8 @@ void forward_block(const AttentionCall<Element>& c, const Block& now, const Bloc
         *reference = slices.take(kQueryBlock), *sums = slices.take(kQueryBlock * 16);
   float* weights = Kind::kDepth == 1 ? nullptr : slices.take(kTile * kTile / Kind::kDepth);
   const Element* q = c.q + (b * c.T + q0) * c.ldq + h * D;
+  // (Inlined by force: GCC takes a function that only prefetches for one without effect, and drops its
+  // calls.)
   const auto prefetch_query = [&](const Block& of, std::int64_t i) __attribute__((always_inline)) {
     prefetch_row(c.q + (of.b * c.T + of.q0 + i) * c.ldq + of.h * D, D);
   };
@@ -110,7 +112,7 @@ void forward_block(const AttentionCall<Element>& c, const Block& now, const Bloc
       if (tile.seen(tile.queries) == 0) continue;
       score_product<Kind>(tile, queries + i0 * units, units, D, keys_t, scores);
       for (std::int64_t i = 0; i < tile.queries; ++i) {
-        // What the next tiles will read, asked for row by row: a burst of requests would be dropped.
+        // What the next tiles will read.
         const bool last_queries = i0 + kTile >= block;
         if (last_queries && k0 + kTile < keys_end) {
           prefetch_key(now, k0 + kTile + i);

@@ -103,7 +103,8 @@ template <typename Element>
   return sum_of_lanes(sums) + rest;
 }
 
-/// Asks for a row [D] that is about to be read: the strided rows of a head are too short for the CPU to guess.
+/// Asks for a row [D] that is about to be read: the strided rows of a head are too short for the CPU to
+/// guess.
 template <typename Element>
 [[gnu::always_inline]] inline void prefetch_row(const Element* from, std::int64_t D) {
   constexpr std::int64_t kLine = 64 / sizeof(Element);

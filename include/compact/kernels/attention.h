@@ -18,12 +18,15 @@ struct AttentionShape {
 
 /// out [B·T, H·D] = softmax(q kᵀ / sqrt(D)) v over visible positions; lse [B, H, T] (F32) = natural
 /// log-sum-exp of the scaled scores. q [B·T, H·D], k and v [B·Tkv, Hkv·D] are views with any row stride.
-/// Works in tiles with a running maximum: nothing of size T × T is made.
+/// Works in tiles with a running maximum: nothing of size T × T is made. q, k, v and out are of one type, F32
+/// or BF16. In BF16 scores, softmax and all sums are fp32, and softmax weights enter their product rounded to
+/// BF16 on CPUs that multiply BF16 (has_bf16_products), unrounded elsewhere.
 void attention_forward(Context& context, const AttentionShape& shape, const Tensor& q, const Tensor& k,
                        const Tensor& v, const Tensor& out, const Tensor& lse);
 
 /// Gradients dq [B·T, H·D], dk and dv [B·T, Hkv·D] (written, not added; views with any row stride) from
-/// dout [B·T, H·D] and what forward made. Tkv = T here. Scores are made again from lse. Deterministic.
+/// dout [B·T, H·D] and what forward made. Tkv = T here; all of one type but lse. Scores are made again from
+/// lse. Each gradient is summed in fp32 and rounded once. Deterministic.
 void attention_backward(Context& context, const AttentionShape& shape, const Tensor& q, const Tensor& k,
                         const Tensor& v, const Tensor& out, const Tensor& lse, const Tensor& dout,
                         const Tensor& dq, const Tensor& dk, const Tensor& dv);
