@@ -2,6 +2,7 @@
 
 #include <omp.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <mutex>
@@ -125,6 +126,48 @@ void run_product(Context& context, const Tensor& a, Transpose transpose_a, const
   stream.wait();
 }
 
+// oneDNN packs its operands for each call. It loses up to a fifth of its speed where a transposed A is so
+// wide, or the inner dimension so long, that what it packs leaves the second-level cache; pieces of these
+// sizes do not. Measured on AVX-512 with 2 threads (docs/results.md).
+constexpr std::int64_t kWideTransposed = 700, kMostPieces = 8, kLongInner = 8192;
+
+/// C += op(A) op(B) (or =) in pieces of the inner dimension. A BF16 C is rounded once, after the last.
+void run_long_product(Context& context, const Tensor& a, const Tensor& b, Transpose transpose_b,
+                      const Tensor& c, bool accumulate, std::int64_t K) {
+  const ScratchScope scope(context.arena);
+  Tensor sum = c;
+  if (c.dtype == DType::BF16) {
+    sum = context.arena.scratch("gemm sum", {leading(c), c.cols()}, DType::F32);
+    if (accumulate) copy(context, c, sum);
+  }
+  const std::int64_t pieces = (K + kLongInner - 1) / kLongInner;
+  for (std::int64_t i = 0; i < pieces; ++i) {
+    const std::int64_t begin = K * i / pieces, count = K * (i + 1) / pieces - begin;
+    const Tensor part = transpose_b == Transpose::Yes ? b.columns(begin, count) : b.row_range(begin, count);
+    run_product(context, a.columns(begin, count), Transpose::No, part, transpose_b, sum, accumulate || i > 0,
+                count);
+  }
+  if (c.dtype == DType::BF16) copy(context, sum, c);
+}
+
+/// The product, in pieces where it is faster so.
+void run_in_pieces(Context& context, const Tensor& a, Transpose transpose_a, const Tensor& b,
+                   Transpose transpose_b, const Tensor& c, bool accumulate, std::int64_t K) {
+  const std::int64_t M = leading(c);
+  if (transpose_a == Transpose::Yes) {
+    const std::int64_t pieces = std::min((M + kWideTransposed - 1) / kWideTransposed, kMostPieces);
+    for (std::int64_t i = 0; i < pieces; ++i) {
+      const std::int64_t begin = M * i / pieces, count = M * (i + 1) / pieces - begin;
+      run_product(context, a.columns(begin, count), transpose_a, b, transpose_b, c.row_range(begin, count),
+                  accumulate, K);
+    }
+  } else if (K >= 2 * kLongInner) {
+    run_long_product(context, a, b, transpose_b, c, accumulate, K);
+  } else {
+    run_product(context, a, transpose_a, b, transpose_b, c, accumulate, K);
+  }
+}
+
 /// `t` in fp32 in scratch (itself, if it is F32 already).
 Tensor widened(Context& context, const Tensor& t) {
   if (t.dtype == DType::F32) return t;
@@ -155,18 +198,18 @@ void gemm(Context& context, const Tensor& a, Transpose transpose_a, const Tensor
     return;
   }
   if (a.dtype == DType::F32 || has_bf16_products()) {
-    run_product(context, a, transpose_a, b, transpose_b, c, accumulate, K);
+    run_in_pieces(context, a, transpose_a, b, transpose_b, c, accumulate, K);
     return;
   }
   const ScratchScope scope(context.arena);
   const Tensor wide_a = widened(context, a), wide_b = widened(context, b);
   if (c.dtype == DType::F32) {
-    run_product(context, wide_a, transpose_a, wide_b, transpose_b, c, accumulate, K);
+    run_in_pieces(context, wide_a, transpose_a, wide_b, transpose_b, c, accumulate, K);
     return;
   }
   const Tensor wide_c = context.arena.scratch("gemm result", {M, N}, DType::F32);
   if (accumulate) copy(context, c, wide_c);
-  run_product(context, wide_a, transpose_a, wide_b, transpose_b, wide_c, accumulate, K);
+  run_in_pieces(context, wide_a, transpose_a, wide_b, transpose_b, wide_c, accumulate, K);
   copy(context, wide_c, c);
 }
 

@@ -124,6 +124,7 @@ def worker(setting):
     print(json.dumps({"version": torch.__version__, "parameters": parameters}), flush=True)
     for line in sys.stdin:
         seconds = []
+        step()  # untimed, as the other side's first: after its turn memory may have cooled down
         for _ in range(int(line)):
             start = time.perf_counter()
             step()
@@ -198,6 +199,8 @@ def try_settings(args, model, precision):
     """Every setting for a few steps; the fastest step of each counts, as noise only adds."""
     tried = []
     for setting in torch_settings(model, precision, args.threads):
+        if not any(words in text_of(setting) for words in args.settings.split(";")):
+            continue
         result = {"setting": setting, "name": text_of(setting)}
         try:
             running = TorchWorker(args.python, setting)
@@ -226,12 +229,19 @@ def compact_variants(model, precision, threads):
         "precision": precision,
         "threads": threads,
     }
-    small = dict(base["optimizer"], state_dtype="bf16", gradient_dtype="bf16")
-    compact = {"optimizer": dict(base["optimizer"], name="compact"), "compact": {"rank": 0.25, "sharing": "per_input"}}
-    variants = {"compact full rank": base, "compact CompAct n/4": dict(base, **compact)}
+    def changed(**optimizer):
+        return dict(base, optimizer=dict(base["optimizer"], **optimizer), compact={"rank": 0.25})
+
+    variants = {
+        "full rank": base,
+        "full rank, per_layer": changed(update="per_layer"),
+        "CompAct n/4": changed(name="compact"),
+        "CompAct n/4, per_layer": changed(name="compact", update="per_layer"),
+    }
     if precision == "bf16":  # PyTorch's pure bf16 keeps gradients and moments in bf16 too
-        variants["compact full rank, bf16 states"] = dict(base, optimizer=small)
-    return variants
+        variants["full rank, per_layer, bf16 states"] = changed(
+            update="per_layer", state_dtype="bf16", gradient_dtype="bf16")
+    return {f"compact {name}": run for name, run in variants.items()}
 
 
 def compact_steps(binary, run, count):
@@ -308,6 +318,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=3, help="steps of each side in a round")
     parser.add_argument("--trial-steps", type=int, default=3, help="steps to try a setting of PyTorch with")
+    parser.add_argument("--settings", default="PyTorch",
+                        help="only PyTorch settings whose name holds one of these texts, separated by ;")
     parser.add_argument("--json", action="store_true", help="print one JSON value instead of tables")
     args = parser.parse_args()
     if not os.access(args.compact, os.X_OK):

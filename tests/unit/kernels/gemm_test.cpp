@@ -69,6 +69,18 @@ TEST(Gemm, Bf16EqualsPlainLoopsForAllForms) {
           check_product(s[0], s[1], s[2], form & 1, form & 2, form & 4, padding, DType::BF16, result);
 }
 
+// Sizes that are computed in pieces: a wide transposed A, and a long inner dimension.
+TEST(Gemm, PiecesEqualPlainLoops) {
+  for (DType operands : {DType::F32, DType::BF16})
+    for (DType result : {DType::F32, operands})
+      for (bool add : {false, true}) {
+        check_product(1403, 5, 33, true, false, add, 3, operands, result);
+        check_product(701, 3, 9, true, true, add, 0, operands, result);
+        check_product(3, 5, 16385, false, false, add, 1, operands, result);
+        check_product(2, 3, 24577, false, true, add, 0, operands, result);
+      }
+}
+
 TEST(Gemm, ProductsThatDifferInOneStrideDoNotShareAPrimitive) {
   Bench bench;
   const Tensor a = bench.random({9, 20}, 1), b = bench.random({20, 11}, 2);
@@ -128,6 +140,9 @@ TEST(Gemm, PlanEqualsRun) {
                          b = bench.random(tb ? Shape{90, 70} : Shape{70, 90}, 2, 1, operands),
                          c = bench.make({130, 90}, result);
             gemm(bench.context, a, transpose(ta), b, transpose(tb), c, ta);
+            gemm(bench.context, bench.random({2, 20000}, 1, 1, operands), Transpose::No,
+                 bench.random(tb ? Shape{3, 20000} : Shape{20000, 3}, 2, 1, operands), transpose(tb),
+                 bench.make({2, 3}, result), false);
           });
 }
 
