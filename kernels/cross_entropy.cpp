@@ -1,5 +1,7 @@
 #include "compact/kernels/cross_entropy.h"
 
+#include <omp.h>
+
 #include <string>
 
 #include "kernels/checks.h"
@@ -17,8 +19,12 @@ void run(Context& context, const char* op, const Tensor& logits, const Tensor& l
           "loss is not [n] of F32");
   const OpScope timed(context.clock, Op::CrossEntropy,
                       bytes_of({logits, labels, loss}) + (gradient ? logits.bytes() : 0));
-  if (context.planning()) return;
   const std::int64_t n = logits.rows(), V = logits.cols();
+  const ScratchScope scope(context.arena);
+  Tensor terms;  // [threads, V]: rounded to BF16 in their own place they would be no good for the gradient
+  if (gradient && logits.dtype == DType::BF16)
+    terms = context.arena.scratch("cross-entropy terms", {omp_get_max_threads(), V}, DType::F32);
+  if (context.planning()) return;
   for (std::int64_t i = 0; i < n; ++i) {
     const std::int32_t label = labels.i32()[i];
     if (label != kIgnoreIndex && (label < 0 || label >= V))
@@ -28,7 +34,7 @@ void run(Context& context, const char* op, const Tensor& logits, const Tensor& l
   by_type(logits.dtype, [&](auto type) {
     using T = decltype(type);
     COMPACT_CALL(cross_entropy_rows, logits.as<T>(), logits.ld, labels.i32(), n, V, gradient, scale,
-                 loss.f32());
+                 terms.as<float>(), loss.f32());
   });
 }
 }  // namespace

@@ -1,5 +1,7 @@
 #include "kernels/cross_entropy_cpu.h"
 
+#include <omp.h>
+
 #include "kernels/element_loops.h"
 #include "kernels/vector_math.h"
 
@@ -47,42 +49,67 @@ float row_max(const Bf16* x, std::int64_t V) {
 [[gnu::always_inline]] inline float term(float x, float largest) {
   return vexp2((x - largest) * 1.44269504f);
 }
-/// The sum of the terms of a row. Where there is a gradient to come the row becomes its terms.
-float sum_terms(float* x, float largest, std::int64_t V, bool gradient) {
+/// The sum of the terms of a row. Where `terms` [V] is not null it receives them; it may be x.
+float sum_terms(const float* x, float largest, std::int64_t V, float* terms) {
   const auto f = [=](float value) __attribute__((always_inline)) { return term(value, largest); };
-  if (!gradient) return sum_of(V, f, x);
+  if (terms == nullptr) return sum_of(V, f, x);
   float sums[kSumLanes] = {};
   std::int64_t j = 0;
   for (; j + kSumLanes <= V; j += kSumLanes)
 #pragma omp simd
     for (int lane = 0; lane < kSumLanes; ++lane) {
       const float e = f(x[j + lane]);
-      x[j + lane] = e;
+      terms[j + lane] = e;
       sums[lane] += e;
     }
-  for (int lane = 0; j < V; ++j, ++lane) sums[lane] += x[j] = f(x[j]);
+  for (int lane = 0; j < V; ++j, ++lane) sums[lane] += terms[j] = f(x[j]);
   return sum_lanes(sums);
 }
-/// The same, but the row stays: rounded terms would be no good for the gradient.
-float sum_terms(Bf16* x, float largest, std::int64_t V, bool) {
-  return sum_of(
-      V, [=](float value) __attribute__((always_inline)) { return term(value, largest); }, x);
+/// The same. Of each 64 terms first come those of even, then those of odd columns, as the pairs give them.
+float sum_terms(const Bf16* x, float largest, std::int64_t V, float* terms) {
+  constexpr int half = kSumLanes / 2;
+  const auto f = [=](float value) __attribute__((always_inline)) { return term(value, largest); };
+  if (terms == nullptr) return sum_of(V, f, x);
+  float sums[kSumLanes] = {};
+  std::int64_t j = 0;
+  for (; j + kSumLanes <= V; j += kSumLanes)
+#pragma omp simd
+    for (int lane = 0; lane < half; ++lane) {
+      const std::uint32_t pair = reinterpret_cast<const Bf16Pair*>(x + j)[lane];
+      const float low = f(low_of(pair)), high = f(high_of(pair));
+      terms[j + lane] = low;
+      terms[j + half + lane] = high;
+      sums[lane] += low;
+      sums[half + lane] += high;
+    }
+  for (int lane = 0; j < V; ++j, ++lane) sums[lane] += terms[j] = f(to_float(x[j]));
+  return sum_lanes(sums);
 }
 
-/// x, which holds the terms, becomes softmax · scale, factor = scale / sum.
-void row_gradient(float* x, float, float factor, std::int64_t V) {
+/// x becomes softmax · scale from its terms, factor = scale / sum. `terms` is x itself.
+void row_gradient(float* x, const float* terms, float factor, std::int64_t V) {
   map(
-      V, x, [=](float value) __attribute__((always_inline)) { return factor * value; }, x);
+      V, x, [=](float value) __attribute__((always_inline)) { return factor * value; }, terms);
 }
-/// The same from the logits.
-void row_gradient(Bf16* x, float largest, float factor, std::int64_t V) {
-  map(
-      V, x, [=](float value) __attribute__((always_inline)) { return factor * term(value, largest); }, x);
+/// The same; the terms are in the order of sum_terms.
+void row_gradient(Bf16* x, const float* terms, float factor, std::int64_t V) {
+  constexpr int half = kSumLanes / 2;
+  std::int64_t j = 0;
+  for (; j + kSumLanes <= V; j += kSumLanes)
+#pragma omp simd
+    for (int lane = 0; lane < half; ++lane)
+      reinterpret_cast<Bf16Pair*>(x + j)[lane] =
+          pair_of(factor * terms[j + lane], factor * terms[j + half + lane]);
+  for (; j < V; ++j) put(x[j], factor * terms[j]);
 }
+
+/// Where a thread keeps the terms of its row: fp32 logits become them in place.
+float* place_of_terms(float* x, float*, std::int64_t) { return x; }
+float* place_of_terms(Bf16*, float* terms, std::int64_t V) { return terms + omp_get_thread_num() * V; }
 
 template <typename T>
 void rows(T* logits, std::int64_t ld, const std::int32_t* labels, std::int64_t n, std::int64_t V,
-          bool gradient, float scale, float* loss) {
+          bool gradient, float scale, float* terms, float* loss) {
   // Ignored rows take no time: rows are dealt out one by one.
 #pragma omp parallel for schedule(dynamic)
   for (std::int64_t i = 0; i < n; ++i) {
@@ -95,24 +122,25 @@ void rows(T* logits, std::int64_t ld, const std::int32_t* labels, std::int64_t n
       continue;
     }
     const float largest = row_max(x, V), target = to_float(x[label]);
-    const float sum = sum_terms(x, largest, V, gradient);
+    float* row_terms = gradient ? place_of_terms(x, terms, V) : nullptr;
+    const float sum = sum_terms(x, largest, V, row_terms);
     // In double: the largest logit may be far above the loss.
     loss[i] = static_cast<float>(static_cast<double>(largest) - static_cast<double>(target) +
                                  __builtin_log(static_cast<double>(sum)));
     if (!gradient) continue;
-    row_gradient(x, largest, scale / sum, V);
+    row_gradient(x, row_terms, scale / sum, V);
     put(x[label], (term(target, largest) / sum - 1.0f) * scale);
   }
 }
 }  // namespace
 
 void cross_entropy_rows(float* logits, std::int64_t ld, const std::int32_t* labels, std::int64_t n,
-                        std::int64_t V, bool gradient, float scale, float* loss) {
-  rows(logits, ld, labels, n, V, gradient, scale, loss);
+                        std::int64_t V, bool gradient, float scale, float* terms, float* loss) {
+  rows(logits, ld, labels, n, V, gradient, scale, terms, loss);
 }
 void cross_entropy_rows(Bf16* logits, std::int64_t ld, const std::int32_t* labels, std::int64_t n,
-                        std::int64_t V, bool gradient, float scale, float* loss) {
-  rows(logits, ld, labels, n, V, gradient, scale, loss);
+                        std::int64_t V, bool gradient, float scale, float* terms, float* loss) {
+  rows(logits, ld, labels, n, V, gradient, scale, terms, loss);
 }
 
 }  // namespace compact::cpu::COMPACT_ISA

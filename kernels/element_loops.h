@@ -33,6 +33,9 @@ typedef std::uint32_t Bf16Pair __attribute__((may_alias, aligned(2)));
 struct TwoFloats {
   float first, second;
 };
+struct ThreeFloats : TwoFloats {
+  float third;
+};
 
 namespace {
 
@@ -76,6 +79,39 @@ template <typename F, typename... In>
     const TwoFloats last = f(to_float(in[n - 1])...);
     a[n - 1] = nearest_bf16(last.first);
     b[n - 1] = nearest_bf16(last.second);
+  }
+}
+
+/// a[i], b[i], c[i] = f(in[i]...), which gives ThreeFloats. Each may be an input.
+template <typename F, typename... In>
+[[gnu::always_inline]] inline void map_three(std::int64_t n, float* a, float* b, float* c, F f,
+                                             const In*... in) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const ThreeFloats result = f(in[i]...);
+    a[i] = result.first;
+    b[i] = result.second;
+    c[i] = result.third;
+  }
+}
+template <typename F, typename... In>
+[[gnu::always_inline]] inline void map_three(std::int64_t n, Bf16* a, Bf16* b, Bf16* c, F f,
+                                             const In*... in) {
+  Bf16Pair *p = reinterpret_cast<Bf16Pair*>(a), *q = reinterpret_cast<Bf16Pair*>(b),
+           *r = reinterpret_cast<Bf16Pair*>(c);
+#pragma omp simd
+  for (std::int64_t k = 0; k < n / 2; ++k) {
+    const ThreeFloats low = f(low_of(reinterpret_cast<const Bf16Pair*>(in)[k])...),
+                      high = f(high_of(reinterpret_cast<const Bf16Pair*>(in)[k])...);
+    p[k] = pair_of(low.first, high.first);
+    q[k] = pair_of(low.second, high.second);
+    r[k] = pair_of(low.third, high.third);
+  }
+  if (n % 2 != 0) {
+    const ThreeFloats last = f(to_float(in[n - 1])...);
+    a[n - 1] = nearest_bf16(last.first);
+    b[n - 1] = nearest_bf16(last.second);
+    c[n - 1] = nearest_bf16(last.third);
   }
 }
 

@@ -32,17 +32,20 @@ void swiglu_forward(Context& context, const Tensor& gate_up, const Tensor& out, 
 }
 
 void swiglu_backward(Context& context, const Tensor& gate_up, const Tensor& activation, const Tensor& dout,
-                     const Tensor& dgate_up) {
+                     const Tensor& dgate_up, const Tensor& product) {
   check_swiglu("swiglu_backward", gate_up, dout, activation);
   require(dgate_up.dtype == dout.dtype && is_matrix(dgate_up, dout.rows(), 2 * dout.cols()),
           "swiglu_backward", "dgate_up must be [N, 2F] of the type of gate_up");
+  require(product.empty() || (product.dtype == dout.dtype && is_matrix(product, dout.rows(), dout.cols())),
+          "swiglu_backward", "product must be [N, F] of the type of gate_up, or empty");
   const OpScope timed(context.clock, Op::Swiglu,
-                      bytes_of({gate_up, dout, dgate_up}) + bytes_if_any(activation));
+                      bytes_of({gate_up, dout, dgate_up}) + bytes_if_any(activation) + bytes_if_any(product));
   if (context.planning()) return;
   by_type(dout.dtype, [&](auto type) {
     using T = decltype(type);
     COMPACT_CALL(swiglu_backward, gate_up.as<T>(), gate_up.ld, activation.as<T>(), activation.ld,
-                 dout.as<T>(), dout.ld, dgate_up.as<T>(), dgate_up.ld, dout.rows(), dout.cols());
+                 dout.as<T>(), dout.ld, dgate_up.as<T>(), dgate_up.ld, product.as<T>(), product.ld,
+                 dout.rows(), dout.cols());
   });
 }
 

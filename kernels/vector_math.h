@@ -5,6 +5,17 @@
 /// callers. Every multiply-add is written out: AVX2 and AVX-512 give the same bits.
 namespace compact::cpu {
 
+/// e^r for |r| <= ln 2 / 2.
+[[gnu::always_inline]] static inline float exp_near_zero(float r) {
+  float p = 0.00138131448f;
+  p = __builtin_fmaf(p, r, 0.00836941879f);
+  p = __builtin_fmaf(p, r, 0.041668456f);
+  p = __builtin_fmaf(p, r, 0.166665152f);
+  p = __builtin_fmaf(p, r, 0.49999994f);
+  p = __builtin_fmaf(p, r, 1.0f);
+  return __builtin_fmaf(p, r, 1.0f);
+}
+
 /// e^x, within 1.1 units in the last place. Below -87.33 (results under 2^-126) and for -inf exactly 0; above
 /// 88.7228 inf; NaN stays NaN.
 [[gnu::always_inline]] static inline float vexp(float x) {
@@ -13,13 +24,7 @@ namespace compact::cpu {
   const float n = shifted - 12582912.0f;
   float r = __builtin_fmaf(n, -0.693147182f, x);
   r = __builtin_fmaf(n, 1.90465432e-9f, r);  // the rest of ln 2
-  float p = 0.00138131448f;
-  p = __builtin_fmaf(p, r, 0.00836941879f);
-  p = __builtin_fmaf(p, r, 0.041668456f);
-  p = __builtin_fmaf(p, r, 0.166665152f);
-  p = __builtin_fmaf(p, r, 0.49999994f);
-  p = __builtin_fmaf(p, r, 1.0f);
-  p = __builtin_fmaf(p, r, 1.0f);
+  const float p = exp_near_zero(r);
   // 2^n p: n is added to the exponent. p < 1 where n = 128, so the exponent never overflows.
   const unsigned bits = __builtin_bit_cast(unsigned, p) + (__builtin_bit_cast(unsigned, shifted) << 23);
   const float y = __builtin_bit_cast(float, bits);
@@ -44,11 +49,20 @@ namespace compact::cpu {
   return x < -100.0f ? 0.0f : y;
 }
 
-/// 1 / (1 + e^-x), precise in both tails: e^x is never inf.
+/// 1 / (1 + e^-x), within 3 units in the last place in both tails. Below -88.4 exactly 0; NaN stays NaN.
 [[gnu::always_inline]] static inline float vsigmoid(float x) {
-  const float e = vexp(-__builtin_fabsf(x));
-  const float s = 1.0f / (1.0f + e);
-  return x < 0.0f ? e * s : s;
+  // e^-t = 2^n e^r as in vexp; with 127 more the low bits already are the exponent of 2^n. Above 64 the sum
+  // is 1 anyway. For n = 128 the power is inf, whose reciprocal is 0; r is larger then, but not negative. NaN
+  // passes both bounds. (Two bounds of one variable the compiler would turn into branches.)
+  constexpr float shift = 12582912.0f + 127.0f;
+  const float t = 64.0f < x ? 64.0f : x;
+  const float rounded = __builtin_fmaf(t, -1.44269504f, shift);
+  const float shifted = shift + 128.0f < rounded ? shift + 128.0f : rounded;
+  const float n = shifted - shift;
+  float r = __builtin_fmaf(n, -0.693147182f, -t);
+  r = __builtin_fmaf(n, 1.90465432e-9f, r);
+  const float power = __builtin_bit_cast(float, __builtin_bit_cast(unsigned, shifted) << 23);
+  return 1.0f / __builtin_fmaf(exp_near_zero(r), power, 1.0f);
 }
 
 }  // namespace compact::cpu

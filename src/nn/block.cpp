@@ -217,19 +217,20 @@ void Block::mlp_backward(Context& context, const Pass& pass, BlockTensors& t, co
     make_normed2();
     gate_up_.forward(context, t.normed2, t.gate_up);
   }
-  {
-    ScratchScope product_scope(arena);
-    if (t.product.empty() && t.z_down.empty()) {
-      t.product = take(arena, Policy::Recompute, prefix_ + "product", {N, sizes_.F}, act);
-      swiglu_forward(context, t.gate_up, t.product, {});
-    }
-    weight_gradient(context, pass, down_, dx, t.product, t.z_down, "z_down");
-  }
+  const auto down_weight_gradient = [&](const Tensor& product) {
+    weight_gradient(context, pass, down_, dx, product, t.z_down, "z_down");
+  };
+  const bool product_again = t.product.empty() && t.z_down.empty();
+  if (!product_again) down_weight_gradient(t.product);
   {
     ScratchScope product_scope(arena);
     const Tensor dproduct = arena.scratch(prefix_ + "dproduct", {N, sizes_.F}, act);
     down_.input_gradient(context, dx, dproduct);
-    swiglu_backward(context, t.gate_up, t.activation, dproduct, t.gate_up);  // gate_up becomes its gradient
+    // gate_up becomes its gradient; a product that was not kept is made in the same pass, in place of its
+    // own.
+    swiglu_backward(context, t.gate_up, t.activation, dproduct, t.gate_up,
+                    product_again ? dproduct : Tensor());
+    if (product_again) down_weight_gradient(dproduct);
   }
   if (t.normed2.empty() && t.z_gate_up.empty()) make_normed2();
   weight_gradient(context, pass, gate_up_, t.gate_up, t.normed2, t.z_gate_up, "z_gate_up");

@@ -10,8 +10,9 @@ void swiglu_forward(Context& context, const Tensor& gate_up, const Tensor& out, 
 
 /// dgate_up [N, 2F] from dout [N, F]; dgate_up may be gate_up itself. Where `activation` is not empty it is
 /// read instead of being made again; the bits are the same (in BF16 backward takes the rounded silu(gate) in
-/// both cases).
+/// both cases). Where `product` [N, F] is not empty it receives what swiglu_forward gave as out, to the bit;
+/// it may be dout itself.
 void swiglu_backward(Context& context, const Tensor& gate_up, const Tensor& activation, const Tensor& dout,
-                     const Tensor& dgate_up);
+                     const Tensor& dgate_up, const Tensor& product = {});
 
 }  // namespace compact

@@ -94,6 +94,16 @@ inline std::vector<float> floats(const Tensor& t) {
   return out;
 }
 
+/// Writes `from` (row-major) into a contiguous tensor, rounded to its type.
+inline void fill_from(const Tensor& t, const std::vector<float>& from) {
+  ASSERT_EQ(static_cast<std::int64_t>(from.size()), t.elements());
+  for (std::size_t i = 0; i < from.size(); ++i)
+    if (t.dtype == DType::BF16)
+      put(t.as<Bf16>()[i], from[i]);
+    else
+      t.f32()[i] = from[i];
+}
+
 /// All weights and states, for comparisons to the bit.
 inline std::map<std::string, std::vector<float>> everything(Engine& engine) {
   std::map<std::string, std::vector<float>> all;
