@@ -20,11 +20,11 @@ typedef std::uint32_t Bf16Pair __attribute__((may_alias, aligned(2)));
 [[gnu::always_inline]] static inline float high_of(std::uint32_t pair) {
   return __builtin_bit_cast(float, pair & 0xFFFF0000u);
 }
-/// `nearest_bf16` in the upper half of a word.
+/// `nearest_bf16` in the upper half of a word, for results of arithmetic on elements of BF16 rows. Where such
+/// a result is NaN it is an operand's or the CPU's own, whose lower half is 0: rounding leaves it alone.
 [[gnu::always_inline]] static inline std::uint32_t nearest_upper(float x) {
   const std::uint32_t bits = __builtin_bit_cast(std::uint32_t, x);
-  const std::uint32_t rounded = bits + 0x7FFFu + ((bits >> 16) & 1u);
-  return x != x ? bits | 0x00400000u : rounded;
+  return bits + 0x7FFFu + ((bits >> 16) & 1u);
 }
 [[gnu::always_inline]] static inline std::uint32_t pair_of(float low, float high) {
   return (nearest_upper(low) >> 16) | (nearest_upper(high) & 0xFFFF0000u);

@@ -51,18 +51,21 @@ namespace compact::cpu {
 
 /// 1 / (1 + e^-x), within 3 units in the last place in both tails. Below -88.4 exactly 0; NaN stays NaN.
 [[gnu::always_inline]] static inline float vsigmoid(float x) {
-  // e^-t = 2^n e^r as in vexp; with 127 more the low bits already are the exponent of 2^n. Above 64 the sum
-  // is 1 anyway. For n = 128 the power is inf, whose reciprocal is 0; r is larger then, but not negative. NaN
-  // passes both bounds. (Two bounds of one variable the compiler would turn into branches.)
-  constexpr float shift = 12582912.0f + 127.0f;
-  const float t = 64.0f < x ? 64.0f : x;
-  const float rounded = __builtin_fmaf(t, -1.44269504f, shift);
-  const float shifted = shift + 128.0f < rounded ? shift + 128.0f : rounded;
-  const float n = shifted - shift;
+  // t is x kept within [-89, 64], where the sum below is inf and 1 already. The bits of floats of one sign
+  // are ordered as integers are, and a minimum of integers is one instruction; of two bounds on a float the
+  // compiler makes a tree of masks.
+  const int bits = __builtin_bit_cast(int, x), most = __builtin_bit_cast(int, 64.0f);
+  const unsigned bounded = __builtin_bit_cast(unsigned, bits < most ? bits : most),
+                 least = __builtin_bit_cast(unsigned, -89.0f);
+  const float t = __builtin_bit_cast(float, bounded < least ? bounded : least);
+  // e^-t = 2^n e^r as in vexp; with 127 more the low bits already are the exponent of 2^n.
+  const float shifted = __builtin_fmaf(t, -1.44269504f, 12582912.0f + 127.0f);
+  const float n = shifted - (12582912.0f + 127.0f);
   float r = __builtin_fmaf(n, -0.693147182f, -t);
   r = __builtin_fmaf(n, 1.90465432e-9f, r);
   const float power = __builtin_bit_cast(float, __builtin_bit_cast(unsigned, shifted) << 23);
-  return 1.0f / __builtin_fmaf(exp_near_zero(r), power, 1.0f);
+  const float s = 1.0f / __builtin_fmaf(exp_near_zero(r), power, 1.0f);
+  return x != x ? x : s;
 }
 
 }  // namespace compact::cpu

@@ -226,8 +226,8 @@ void Block::mlp_backward(Context& context, const Pass& pass, BlockTensors& t, co
     ScratchScope product_scope(arena);
     const Tensor dproduct = arena.scratch(prefix_ + "dproduct", {N, sizes_.F}, act);
     down_.input_gradient(context, dx, dproduct);
-    // gate_up becomes its gradient; a product that was not kept is made in the same pass, in place of its
-    // own.
+    // gate_up becomes its gradient; a product that was not kept comes from the same pass, where its gradient
+    // was.
     swiglu_backward(context, t.gate_up, t.activation, dproduct, t.gate_up,
                     product_again ? dproduct : Tensor());
     if (product_again) down_weight_gradient(dproduct);

@@ -66,10 +66,72 @@ void expect_plain_swiglu(std::int64_t N, std::int64_t F, std::int64_t padding, D
   EXPECT_TRUE(same_bits(values(gate_up), gradient));
 }
 
+/// The product that backward makes is forward's, and leaves the gradient as it is, also where both stand in
+/// place of their sources.
+void expect_product(std::int64_t N, std::int64_t F, std::int64_t padding, DType type, bool with_activation) {
+  SCOPED_TRACE(
+      fmt::format("N {} F {} padding {} {} activation {}", N, F, padding, name_of(type), with_activation));
+  Bench bench;
+  const Tensor gate_up = bench.strided({N, 2 * F}, padding, type), out = bench.strided({N, F}, padding, type),
+               made = bench.strided({N, F}, padding, type), dout = bench.strided({N, F}, padding, type),
+               dgate_up = bench.strided({N, 2 * F}, padding, type);
+  bench.randomize(gate_up, 1, 3);
+  bench.randomize(dout, 2);
+  const Tensor activation = with_activation ? bench.strided({N, F}, padding, type) : Tensor();
+  swiglu_forward(bench.context, gate_up, out, activation);
+  swiglu_backward(bench.context, gate_up, activation, dout, dgate_up);
+  const std::vector<float> product = values(out), gradient = values(dgate_up);
+  Bench::randomize(dgate_up, 3);
+  swiglu_backward(bench.context, gate_up, activation, dout, dgate_up, made);
+  EXPECT_TRUE(same_bits(values(made), product));
+  EXPECT_TRUE(same_bits(values(dgate_up), gradient));
+  swiglu_backward(bench.context, gate_up, activation, dout, gate_up, dout);
+  EXPECT_TRUE(same_bits(values(dout), product));
+  EXPECT_TRUE(same_bits(values(gate_up), gradient));
+  for (const Tensor& t : {made, dgate_up, dout, gate_up}) expect_padding_untouched(t, padding);
+}
+
+TEST(Swiglu, BackwardMakesTheProductAgain) {
+  for (const auto& [N, F] : kSizes)
+    for (std::int64_t padding : {0, 3})
+      for (DType type : kTypes)
+        for (bool with_activation : {false, true}) expect_product(N, F, padding, type, with_activation);
+}
+
+TEST(Swiglu, NaNAndInfinityOfTheGatePassOn) {
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN(), large = 1e30f;
+  for (DType type : kTypes) {
+    Bench bench;
+    const Tensor gate_up = bench.as(bench.of({1, 6}, std::vector<float>{nan, large, -large, 2, 2, 2}), type),
+                 dout = bench.as(bench.of({1, 3}, std::vector<float>{1, 1, 1}), type);
+    swiglu_backward(bench.context, gate_up, Tensor(), dout, gate_up, dout);
+    const std::vector<float> product = values(dout), gradient = values(gate_up);
+    for (float x : {product[0], gradient[0], gradient[3]}) EXPECT_TRUE(std::isnan(x));
+    EXPECT_NEAR(product[1] / large, 2, 0.01);
+    EXPECT_EQ(product[2], 0.0f);
+    EXPECT_EQ(gradient[1], 2.0f);
+    EXPECT_EQ(gradient[2], 0.0f);
+  }
+}
+
 TEST(Swiglu, EqualsPlainLoopsWithAndWithoutTheActivation) {
   for (const auto& [N, F] : kSizes)
     for (std::int64_t padding : {0, 3})
       for (DType type : kTypes) expect_plain_swiglu(N, F, padding, type);
+}
+
+TEST(Swiglu, EveryBf16NaNStaysNaN) {
+  constexpr std::int64_t n = 254;  // payloads of both signs
+  Bench bench;
+  const Tensor gate_up = bench.make({1, 2 * n}, DType::BF16), dout = bench.make({1, n}, DType::BF16);
+  for (std::int64_t i = 0; i < n; ++i) {
+    gate_up.as<Bf16>()[i].bits = static_cast<std::uint16_t>((i < 127 ? 0x7F81 : 0xFF81 - 127) + i);
+    Bench::set(gate_up, n + i, 2);
+    Bench::set(dout, i, 1);
+  }
+  swiglu_backward(bench.context, gate_up, Tensor(), dout, gate_up, dout);
+  for (const Tensor& t : {gate_up, dout})
+    for (const float x : values(t)) ASSERT_TRUE(std::isnan(x));
 }
 
 TEST(Swiglu, GradientEqualsDifferenceQuotient) {
@@ -90,8 +152,10 @@ TEST(Swiglu, IsTheSameForAnyThreads) {
                  dgate_up = bench.make({90, 202}, type);
     expect_same_bits_for_any_threads([&] {
       swiglu_forward(bench.context, gate_up, out, Tensor());
-      swiglu_backward(bench.context, gate_up, Tensor(), out, dgate_up);
-      return values(dgate_up);
+      swiglu_backward(bench.context, gate_up, Tensor(), out, dgate_up, out);
+      std::vector<float> all = values(dgate_up);
+      for (const float x : values(out)) all.push_back(x);
+      return all;
     });
   }
 }
@@ -100,15 +164,18 @@ template <typename T>
 void expect_same_on_both_instruction_sets(DType type) {
   Bench bench;
   const Tensor gate_up = bench.random({9, 154}, 1, 20, type), out = bench.make({9, 77}, type),
-               d = bench.make({9, 154}, type);
+               d = bench.make({9, 154}, type), p = bench.make({9, 77}, type);
   T* const none = nullptr;
   cpu::avx2::swiglu_forward(gate_up.as<T>(), 154, out.as<T>(), 77, none, 0, 9, 77);
-  cpu::avx2::swiglu_backward(gate_up.as<T>(), 154, none, 0, out.as<T>(), 77, d.as<T>(), 154, 9, 77);
-  const std::vector<float> small = values(out), small_d = values(d);
+  cpu::avx2::swiglu_backward(gate_up.as<T>(), 154, none, 0, out.as<T>(), 77, d.as<T>(), 154, p.as<T>(), 77, 9,
+                             77);
+  const std::vector<float> small = values(out), small_d = values(d), small_p = values(p);
   cpu::avx512::swiglu_forward(gate_up.as<T>(), 154, out.as<T>(), 77, none, 0, 9, 77);
-  cpu::avx512::swiglu_backward(gate_up.as<T>(), 154, none, 0, out.as<T>(), 77, d.as<T>(), 154, 9, 77);
+  cpu::avx512::swiglu_backward(gate_up.as<T>(), 154, none, 0, out.as<T>(), 77, d.as<T>(), 154, p.as<T>(), 77,
+                               9, 77);
   EXPECT_TRUE(same_bits(values(out), small));
   EXPECT_TRUE(same_bits(values(d), small_d));
+  EXPECT_TRUE(same_bits(values(p), small_p));
 }
 
 TEST(Swiglu, BothInstructionSetsGiveTheSameBits) {
@@ -142,7 +209,7 @@ TEST(Swiglu, PlanEqualsRun) {
       const Tensor gate_up = bench.random({4, 10}, 1, 1, type), out = bench.make({4, 5}, type),
                    activation = bench.make({4, 5}, type);
       swiglu_forward(bench.context, gate_up, out, activation);
-      swiglu_backward(bench.context, gate_up, activation, out, gate_up);
+      swiglu_backward(bench.context, gate_up, activation, out, gate_up, out);
     });
 }
 
@@ -153,6 +220,8 @@ TEST(Swiglu, RefusesMixedTypes) {
   EXPECT_THROW(swiglu_forward(bench.context, gate_up, half, Tensor()), std::logic_error);
   EXPECT_THROW(swiglu_forward(bench.context, gate_up, out, half), std::logic_error);
   EXPECT_THROW(swiglu_backward(bench.context, gate_up, half, out, gate_up), std::logic_error);
+  EXPECT_THROW(swiglu_backward(bench.context, gate_up, Tensor(), out, gate_up, half), std::logic_error);
+  EXPECT_THROW(swiglu_backward(bench.context, gate_up, Tensor(), out, gate_up, gate_up), std::logic_error);
 }
 
 }  // namespace

@@ -63,8 +63,9 @@ TEST(VectorMath, SigmoidIsPreciseInBothTails) {
     worst = std::max(worst, ulps(cpu::vsigmoid(f), 1 / (1 + std::exp(-static_cast<double>(f)))));
   }
   EXPECT_LT(worst, 3);
-  EXPECT_EQ(cpu::vsigmoid(-kInf), 0.0f);
-  EXPECT_EQ(cpu::vsigmoid(kInf), 1.0f);
+  for (float x : {-89.0f, -90.0f, -1e4f, -1e30f, -kInf}) EXPECT_EQ(cpu::vsigmoid(x), 0.0f) << x;
+  for (float x : {20.0f, 64.0f, 65.0f, 1e4f, 1e30f, kInf}) EXPECT_EQ(cpu::vsigmoid(x), 1.0f) << x;
+  for (float x : {0.0f, -0.0f, 1e-40f, -1e-40f}) EXPECT_EQ(cpu::vsigmoid(x), 0.5f) << x;
 }
 
 }  // namespace
