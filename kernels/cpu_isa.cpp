@@ -12,10 +12,14 @@ Isa find_isa() {
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
     run_error("this CPU has no AVX2 and FMA instructions, which compact needs");
   const char* wanted = std::getenv("COMPACT_ISA");
-  if (wanted != nullptr && std::string_view(wanted) == "avx2") return Isa::Avx2;
+  const std::string_view name = wanted == nullptr ? "" : wanted;
+  if (name == "avx2") return Isa::Avx2;
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");
+  if (!name.empty() && (name != "avx512" || !avx512))
+    input_error("the environment variable COMPACT_ISA is \"{}\", but must be {}", name,
+                avx512 ? "avx2 or avx512" : "avx2 on this CPU");
   return avx512 ? Isa::Avx512 : Isa::Avx2;
 }
 }  // namespace

@@ -22,7 +22,7 @@ namespace compact {
 enum class Isa { Avx2, Avx512 };
 
 /// The best instruction set of this machine, found once. The environment variable COMPACT_ISA=avx2 chooses
-/// the smaller one (for tests). Throws RunError on a CPU without AVX2.
+/// the smaller one (for tests). Throws RunError on a CPU without AVX2, InputError for another COMPACT_ISA.
 Isa cpu_isa();
 
 /// True where bf16 products run in hardware (AVX512_BF16, and no smaller instruction set was asked for).

@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 
 #include "commands.h"
+#include "compact/core/error.h"
 #include "compact/train/bench.h"
 #include "compact/train/machine.h"
 #include "compact/train/trainer.h"
@@ -36,10 +38,13 @@ void add_bench_command(CLI::App& app) {
       use_threads(0, 1);
       bench = bench_machine(args->options);
     } else {
+      if (args->file.find('=') != std::string::npos && !std::filesystem::exists(args->file))
+        input_error("bench: \"{}\" is an override, but no run file stands before it; give one", args->file);
       RunConfig run = load_run_config(args->file, args->overrides);
       const ModelConfig model = model_of(run);
       check_against_model(run, model, args->file);
       check_computable(run, args->file);
+      warn_of_unused_settings(run, args->file);
       use_threads(run.threads, 1);
       bench = bench_run(run, model, args->options);
     }

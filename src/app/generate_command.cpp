@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -50,7 +51,11 @@ void generate(const std::string& folder, const std::string& tokenizer_path, cons
   InferenceModel model(folder, {0, 0, prompt_tokens + most, prompt_tokens});
   std::vector<std::int32_t> fed = ids;
   for (std::int64_t i = 0; i < most; ++i) {
-    const std::int32_t next = sample(model.next_logits(fed), options, static_cast<std::uint32_t>(i));
+    const std::vector<float>& logits = model.next_logits(fed);
+    if (!std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); }))
+      run_error("{}: the logits after {} tokens are not finite, so the weights are of no use", folder,
+                ids.size());
+    const std::int32_t next = sample(logits, options, static_cast<std::uint32_t>(i));
     if (next == tokenizer.eos() || next >= tokenizer.vocab_size()) break;
     ids.push_back(next);
     fed = {next};

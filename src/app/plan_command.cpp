@@ -30,6 +30,7 @@ void add_plan_command(CLI::App& app) {
     RunConfig run = load_run_config(args->file, args->overrides);
     const ModelConfig model = model_of(run);
     check_against_model(run, model, args->file);
+    warn_of_unused_settings(run, args->file);
     use_threads(run.threads, 1);
     RunPlan plan;
     if (fit->count() == 0) {
@@ -49,7 +50,7 @@ void add_plan_command(CLI::App& app) {
       if (!args->json)
         fmt::print(
             "fits in {}; lines for the run file:\n  \"batch\": {{\"tokens_per_step\": {}, \"micro_batch\": "
-            "{}}}\n"
+            "{}}},\n"
             "  \"memory\": {{\"preset\": \"{}\", \"logits_chunk_bytes\": {}}}\n\n",
             human_bytes(bytes), run.batch.tokens_per_step, run.batch.micro_batch, run.memory.preset,
             run.memory.logits_chunk_bytes);

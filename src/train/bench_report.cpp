@@ -165,7 +165,7 @@ std::string bench_text(const Bench& bench) {
   std::string out = fmt::format("{}, {} threads: memory {:.1f} GB/s", m.cpu, m.threads, m.bandwidth * 1e-9);
   for (const auto& [type, speed] : m.gemm_peak)
     out += fmt::format(", {} products {:.0f} GFLOP/s", precision_of(type), speed * 1e-9);
-  out += "\nof floor: the time that the memory's bandwidth or the products' peak allows, of the time taken\n";
+  out += "\nof floor: the time that the memory's bandwidth or the products' peak allows, of the time taken (above 100 %: from a cache)\n";
   if (!bench.shapes.empty()) out += "\nmatrix products alone\n" + gemm_table(bench.shapes, m);
   for (const StepBench& step : bench.steps) out += "\n" + step_text(step, m);
   return out;

@@ -94,6 +94,12 @@ void Engine::load(const std::string& folder) {
     if (into[i].data.data != weights[i].data.data) copy(context_, into[i].data, weights[i].data);
 }
 
+std::string Engine::first_weight_not_finite() {
+  for (const Parameter& p : model_.parameters())
+    if (!std::isfinite(norm_of({p.weight}))) return p.members.front().name;
+  return "";
+}
+
 void Engine::enter_window(std::int64_t index) {
   const std::vector<Parameter>& parameters = model_.parameters();
   std::map<std::uint32_t, std::vector<std::size_t>> users;  // parameters by the id of their P
@@ -186,7 +192,7 @@ StepResult Engine::step_by_layer(Communicator& communicator, const StepBatch& ba
       run_error(
           "update {}: the loss or the gradient of {} is not finite; with optimizer.update \"per_layer\" "
           "layers behind "
-          "it may have been updated already, so the run ends here and its last checkpoint stays. A smaller "
+          "it may have been updated already, so the run ends here; a checkpoint that it has stays. A smaller "
           "optimizer.lr or more warmup helps; with optimizer.update \"per_step\" such a step is skipped",
           update.index, model_.parameters()[first].members.front().name);
     for (std::size_t i = first; result.applied && i < first + count; ++i)

@@ -8,13 +8,19 @@ namespace {
 
 constexpr double kMaxSteps = 1e9;          // a step's number is one 32-bit word of the random counters
 constexpr double kMaxTokensPerStep = 8e9;  // times kMaxSteps it still fits in 63 bits
+constexpr double kMaxRate = 1e30;          // with two factors still a finite float
+constexpr double kMaxFactor = 1e3;
 constexpr JsonBounds kPositive{.lowest = 0, .open_low = true};
-constexpr JsonBounds kNotNegative{.lowest = 0};
+constexpr JsonBounds kRate{.lowest = 0, .highest = kMaxRate, .open_low = true};
+constexpr JsonBounds kFactor{.lowest = 0, .highest = kMaxFactor, .open_low = true};
+constexpr JsonBounds kFactorOrZero{.lowest = 0, .highest = kMaxFactor};
 constexpr JsonBounds kFraction{.lowest = 0, .highest = 1};
 
 const std::vector<std::pair<std::string_view, std::string_view>> kSections = {
     {"data", "Where the tokens come from."},
-    {"batch", "How many tokens make one step. The micro-batch changes speed and memory, not the result."},
+    {"batch",
+     "How many tokens make one step. The micro-batch changes speed and memory, and the result "
+     "only by rounding."},
     {"optimizer", "The optimizer and its recipe."},
     {"compact", "Compressed gradients (docs/method.md); read with `optimizer.name` `compact`."},
     {"memory",
@@ -73,7 +79,7 @@ std::vector<RunKey> make_keys() {
       {.path = "optimizer.lr",
        .field = [](RunConfig& c) -> RunField { return &c.optimizer.lr; },
        .about = "highest learning rate of the schedule",
-       .bounds = kPositive},
+       .bounds = kRate},
       {.path = "optimizer.betas",
        .field = [](RunConfig& c) -> RunField { return &c.optimizer.betas; },
        .about = "decay of Adam's first and second moment",
@@ -85,7 +91,7 @@ std::vector<RunKey> make_keys() {
       {.path = "optimizer.weight_decay",
        .field = [](RunConfig& c) -> RunField { return &c.optimizer.weight_decay; },
        .about = "decoupled weight decay; leaves norms alone",
-       .bounds = kNotNegative},
+       .bounds = kFactorOrZero},
       {.path = "optimizer.clip_norm",
        .field = [](RunConfig& c) -> RunField { return &c.optimizer.clip_norm; },
        .about = "largest norm of all gradients together; null: no clipping",
@@ -93,7 +99,7 @@ std::vector<RunKey> make_keys() {
       {.path = "optimizer.block_scale",
        .field = [](RunConfig& c) -> RunField { return &c.optimizer.block_scale; },
        .about = "factor on the learning rate of the matrices inside the blocks",
-       .bounds = kPositive,
+       .bounds = kFactor,
        .when = {"optimizer.name", {"adamw"}}},
       {.path = "optimizer.state_dtype",
        .field = [](RunConfig& c) -> RunField { return &c.optimizer.state_dtype; },
@@ -133,7 +139,7 @@ std::vector<RunKey> make_keys() {
       {.path = "compact.alpha",
        .field = [](RunConfig& c) -> RunField { return &c.compact.alpha; },
        .about = "factor on the updates of compressed weights",
-       .bounds = kPositive,
+       .bounds = kFactor,
        .when = with_compact},
       {.path = "compact.update_gap",
        .field = [](RunConfig& c) -> RunField { return &c.compact.update_gap; },
@@ -149,7 +155,7 @@ std::vector<RunKey> make_keys() {
       {.path = "compact.out_scale",
        .field = [](RunConfig& c) -> RunField { return &c.compact.out_scale; },
        .about = "o_proj, which is not compressed, moves by out_scale times alpha of its step",
-       .bounds = kNotNegative,
+       .bounds = kFactorOrZero,
        .when = with_compact},
       {.path = "compact.sharing",
        .field = [](RunConfig& c) -> RunField { return &c.compact.sharing; },
@@ -170,7 +176,7 @@ std::vector<RunKey> make_keys() {
       {.path = "compact.transport_scale",
        .field = [](RunConfig& c) -> RunField { return &c.compact.transport_scale; },
        .about = "factor on a first moment that is carried over",
-       .bounds = kNotNegative,
+       .bounds = kFactorOrZero,
        .when = {"compact.moments_at_reseed", {"transport"}}},
 
       {.path = "memory.preset",

@@ -55,6 +55,11 @@ ReadState read_state(const std::string& path) {
     r.state.sample = j.at("loader").at("sample").get<std::int64_t>();
     r.state.skipped_in_row = j.at("guard").at("skipped_in_row").get<std::int64_t>();
     r.state.skipped = j.at("guard").at("skipped").get<std::int64_t>();
+    const RunState& s = r.state;
+    if (s.step < 0 || s.tokens < 0 || s.sample < 0 || s.window_start < 0 || s.exponent < s.window_start ||
+        s.exponent > s.step || s.skipped_in_row < 0 || s.skipped < s.skipped_in_row)
+      input_error("{}: counts that cannot be ({} steps, {} updates); the file is damaged", path, s.step,
+                  s.exponent);
     r.fingerprint = j.at("data").get<std::string>();
     r.config = parse_run_config(j.at("config").dump(), path);
   } catch (const nlohmann::json::exception&) {
@@ -140,8 +145,8 @@ Resumed find_resume(const RunConfig& run, const ModelConfig& model, const std::s
     for (const char* file : {"config.json", "model.safetensors", "optimizer.safetensors", "state.json"})
       if (!std::filesystem::exists(r.folder + "/" + file))
         input_error("{}/{}: the file is missing", r.folder, file);
-    read = read_state(r.folder + "/state.json");
     verify_checkpoint(r.folder, true);
+    read = read_state(r.folder + "/state.json");
   } catch (const InputError& damage) {
     if (found.size() == 1) input_error("{}; the run has no older checkpoint to go on from", damage.what());
     input_error("{}; to go on from {}, move {} away", damage.what(), found[found.size() - 2], r.folder);

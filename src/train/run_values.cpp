@@ -214,6 +214,8 @@ std::string run_key_json(const RunKey& key, const RunConfig& config) {
 }
 
 bool run_key_matters(const RunKey& key, const RunConfig& config) {
+  // A second condition that no other key has: a weight with a master is rounded from it, to nearest.
+  if (key.path == "optimizer.rounding" && config.optimizer.master_weights) return false;
   if (key.when.of.empty()) return true;
   RunConfig copy = config;
   const std::string& value = *std::get<std::string*>(find_run_key(key.when.of)->field(copy));

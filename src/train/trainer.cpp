@@ -44,6 +44,11 @@ void check_computable(const RunConfig& run, const std::string& run_file) {
                 run.device);
 }
 
+void warn_of_unused_settings(const RunConfig& run, const std::string& run_file) {
+  for (const std::string& key : unused_settings(run))
+    fmt::print(stderr, "compact: warning: {}: {} changes nothing in this run\n", run_file, key);
+}
+
 namespace {
 
 double seconds_since(Clock::time_point start) {
@@ -121,6 +126,7 @@ class Run {
   void evaluate_now();
   void checkpoint();
   bool due(const Period& period) const;
+  std::string what_is_left() const;
 
   RunConfig run_;
   std::shared_ptr<const Windows> train_, val_;
@@ -179,12 +185,21 @@ void Run::say_start() {
                   COMPACT_VERSION, plan_.parameters, run_.optimizer.name, run_.memory.preset, run_.precision,
                   threads_, run_.batch.tokens_per_step, human_bytes(plan_.peak)));
   if (run_.precision == "bf16" && !has_bf16_products())
-    progress_->say("this CPU has no bf16 instructions: products are computed in fp32, correct but slower");
+    progress_->say(
+        "no bf16 instructions (AVX512_BF16) on this CPU, or not with this COMPACT_ISA: products are computed "
+        "in fp32, "
+        "correct but slower");
   if (!resumed_) return;
   progress_->say(fmt::format("resumed from {} at step {}", resumed_->folder, state_.step));
   if (resumed_->config.train.steps != run_.train.steps)
     progress_->say(fmt::format("train.steps is {} now and was {}; the schedule from here on: {}",
                                run_.train.steps, resumed_->config.train.steps, schedule_.describe()));
+}
+
+std::string Run::what_is_left() const {
+  if (saved_step_ < 0) return "there is no checkpoint yet";
+  return fmt::format("the newest checkpoint is that of step {}, from before the steps that were skipped",
+                     saved_step_);
 }
 
 bool Run::due(const Period& period) const {
@@ -194,6 +209,12 @@ bool Run::due(const Period& period) const {
 
 void Run::checkpoint() {
   if (saved_step_ == state_.step) return;
+  if (const std::string broken = engine_.first_weight_not_finite(); !broken.empty())
+    run_error(
+        "step {}: the weight {} is not finite any more, so no checkpoint is written; {}. A smaller "
+        "optimizer.lr, more "
+        "warmup or optimizer.clip_norm helps",
+        state_.step, broken, what_is_left());
   const auto start = Clock::now();
   save_run(engine_, run_, state_, fingerprint_, train_->dataset().tokenizer_path());
   saved_step_ = state_.step;
@@ -292,14 +313,13 @@ void Run::execute() {
           "step {}: the loss or the gradient was not finite in {} steps in a row (train.max_skipped is {}); "
           "no "
           "weight was changed by them. A smaller optimizer.lr, more warmup or optimizer.clip_norm helps; {}",
-          state_.step, state_.skipped_in_row, run_.train.max_skipped,
-          saved_step_ < 0 ? std::string("there is no checkpoint yet")
-                          : fmt::format("the checkpoint of step {} is good", saved_step_));
+          state_.step, state_.skipped_in_row, run_.train.max_skipped, what_is_left());
 
     const bool last = state_.step == run_.train.steps;
     if (due(run_.train.eval_every) || last) evaluate_now();
     const bool asked = signals_.take_checkpoint_request();
-    if (due(run_.train.checkpoint_every) || last || asked) checkpoint();
+    // While steps are skipped the weights are in doubt: a checkpoint of them must not push out an older one.
+    if ((due(run_.train.checkpoint_every) && state_.skipped_in_row == 0) || last || asked) checkpoint();
   }
 
   const bool finished = state_.step == run_.train.steps;
@@ -314,7 +334,10 @@ void Run::execute() {
                    {"measured_peak_bytes", arena_.ledger().peak()},
                    {"resident_bytes_over_start", resident_bytes() - rss_at_start_}});
   if (finished)
-    progress_->say(fmt::format("finished {} steps in {}; the model is in {}", state_.step,
+    progress_->say(fmt::format("finished {} steps{} in {}; the model is in {}", state_.step,
+                               state_.skipped > 0
+                                   ? fmt::format(" ({} of them skipped as not finite)", state_.skipped)
+                                   : std::string(),
                                duration_text(seconds_since(start)),
                                run_.train.out_dir + "/checkpoints/" + checkpoint_name(state_.step)));
   else
@@ -329,8 +352,7 @@ void train(const TrainRequest& request) {
   ModelConfig model = model_of(run);
   check_against_model(run, model, request.run_file);
   check_computable(run, request.run_file);
-  for (const std::string& key : unused_settings(run))
-    fmt::print(stderr, "compact: warning: {}: {} changes nothing in this run\n", request.run_file, key);
+  warn_of_unused_settings(run, request.run_file);
   const int threads = use_threads(run.threads, 1);
 
   Dataset train_data = open_dataset(run.data.train, "data.train", model.vocab_size);

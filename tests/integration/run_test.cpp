@@ -138,10 +138,16 @@ TEST(Run, CheckpointsHaveTheTokenIdsOfTheirData) {
 
 TEST(Run, ADivergedRunSaysWhatIsLeft) {
   const Workplace w;
-  const Finished f = w.run(
-      "train run.json optimizer.lr=1e30 schedule.warmup=0 train.max_skipped=2 train.checkpoint_every=50");
+  const std::string diverging = "train run.json optimizer.lr=1e30 schedule.warmup=0 train.max_skipped=4 ";
+  const Finished f = w.run(diverging + "train.checkpoint_every=50");
   EXPECT_EQ(f.code, 1);
   EXPECT_NE(f.err.find("there is no checkpoint yet"), std::string::npos) << f.err;
+  // Checkpoints of steps that are skipped would push out those from before.
+  const Finished later = w.run(diverging + "train.out_dir=later train.checkpoint_every=1");
+  EXPECT_EQ(later.code, 1);
+  ASSERT_EQ(w.events("checkpoint", "later").size() + 4 + 1,
+            w.events("step", "later").size() + w.events("skip", "later").size());
+  EXPECT_NE(later.err.find("the newest checkpoint is that of step"), std::string::npos) << later.err;
 }
 
 TEST(Run, EmptyArgumentsAreNoArguments) {

@@ -36,6 +36,9 @@ class Engine {
   /// The weights of a Hugging Face folder or checkpoint, in this run's precision. Throws InputError.
   void load(const std::string& folder);
 
+  /// The name of a weight that holds an infinite value or NaN; empty if there is none.
+  std::string first_weight_not_finite();
+
   /// One optimizer step over the sequences of `batch` (its size names the number of micro-batches). `index`
   /// counts updates from 0, skipped ones included. A step that is not finite changes no weight, no moment and
   /// no exponent; with per-layer updates it throws RunError instead, because layers may have moved already.

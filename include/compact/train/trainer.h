@@ -22,6 +22,9 @@ ModelConfig model_of(RunConfig& run);
 /// compute.
 void check_computable(const RunConfig& run, const std::string& run_file);
 
+/// Names on stderr every setting that differs from its default and changes nothing in this run.
+void warn_of_unused_settings(const RunConfig& run, const std::string& run_file);
+
 /// `compact train` (design, section 6). Throws InputError for bad input (before anything is written) and
 /// RunError for a run that failed; the last good checkpoint stays in either case.
 void train(const TrainRequest& request);

@@ -193,6 +193,20 @@ TEST(Engine, AStepThatIsNotFiniteChangesNothing) {
   }
 }
 
+TEST(Engine, NamesAWeightThatIsNotFinite) {
+  for (const char* precision : {"fp32", "bf16"}) {
+    RunConfig run = small_run();
+    run.precision = precision;
+    EngineRun e(run, small_model());
+    EXPECT_EQ(e.engine.first_weight_not_finite(), "");
+    const Parameter& p = e.engine.model().parameters()[3];
+    std::vector<float> values = floats(p.weight);
+    values[7] = INFINITY;
+    fill_from(p.weight, values);
+    EXPECT_EQ(e.engine.first_weight_not_finite(), p.members.front().name);
+  }
+}
+
 // The final norm switches off a channel whose head weight is huge: the loss does not see it, the norm's
 // gradient does.
 TEST(Engine, AFiniteLossWithAnInfiniteGradientChangesNothing) {
