@@ -1,8 +1,7 @@
 #include "kernels/normal_cpu.h"
 
-#include <immintrin.h>
-
 #include "kernels/normal_math.h"
+#include "kernels/philox_cpu.h"
 
 namespace compact::cpu::COMPACT_ISA {
 
@@ -10,15 +9,7 @@ namespace {
 constexpr int kLanes = 16;  // Philox blocks made together
 constexpr int kGroup = 4 * kLanes;
 
-// A 32-bit word in each 64-bit lane. Upper halves may hold anything: the product reads the lower ones only.
-#ifdef COMPACT_ISA_IS_avx512
-typedef std::uint64_t Wide __attribute__((vector_size(64)));
-// The masked form, with all lanes: the plain one warns of an uninitialised value in g++ 12.
-inline Wide product(Wide a, Wide b) { return (Wide)_mm512_maskz_mul_epu32(0xFF, (__m512i)a, (__m512i)b); }
-#else
-typedef std::uint64_t Wide __attribute__((vector_size(32)));
-inline Wide product(Wide a, Wide b) { return (Wide)_mm256_mul_epu32((__m256i)a, (__m256i)b); }
-#endif
+using Wide = PhiloxLanes;
 constexpr int kWide = sizeof(Wide) / 8;
 typedef std::uint32_t Narrow __attribute__((vector_size(4 * kWide)));
 
@@ -30,16 +21,8 @@ inline void philox_group(std::uint32_t (&words)[4][kLanes], std::uint32_t first,
   for (int begin = 0; begin < kLanes; begin += kWide) {
     Wide c[4] = {all(0), all(row), all(word2), all(word3)};
     for (int lane = 0; lane < kWide; ++lane) c[0][lane] = first + static_cast<std::uint32_t>(begin + lane);
-    std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
-    for (int round = 0; round < 10; ++round) {
-      const Wide p0 = product(c[0], all(0xD2511F53u)), p1 = product(c[2], all(0xCD9E8D57u));
-      c[0] = (p1 >> 32) ^ c[1] ^ all(k0);
-      c[1] = p1;
-      c[2] = (p0 >> 32) ^ c[3] ^ all(k1);
-      c[3] = p0;
-      k0 += 0x9E3779B9u;
-      k1 += 0xBB67AE85u;
-    }
+    PhiloxKey round_key(key);
+    for (int round = 0; round < 10; ++round, round_key.advance()) philox_round(c, round_key);
     for (int k = 0; k < 4; ++k) {
       const Narrow low = __builtin_convertvector(c[k], Narrow);
       __builtin_memcpy(&words[k][begin], &low, sizeof(low));

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "compact/kernels/rounding.h"
+#include "kernels/philox_cpu.h"
 
 /// Random words for rounding (compact/kernels/rounding.h), for the *_cpu.cpp files alone: internal linkage,
 /// one instruction set each.
@@ -12,13 +13,9 @@ namespace compact::cpu::COMPACT_ISA {
 constexpr std::int64_t kRandomWords = 64;  // words made together: neighbouring elements of one row
 
 namespace {
-// A 32-bit word in each 64-bit lane. Upper halves may hold anything: the product reads the lower ones only.
+using RandomLanes = PhiloxLanes;
 #ifdef COMPACT_ISA_IS_avx512
-typedef std::uint64_t RandomLanes __attribute__((vector_size(64)));
 // The masked forms, with all lanes: the plain ones warn of an uninitialised value in g++ 12.
-inline RandomLanes random_product(RandomLanes a, RandomLanes b) {
-  return (RandomLanes)_mm512_maskz_mul_epu32(0xFF, (__m512i)a, (__m512i)b);
-}
 inline RandomLanes even_lanes(RandomLanes a, RandomLanes b) {
   return (RandomLanes)_mm512_maskz_unpacklo_epi64(0xFF, (__m512i)a, (__m512i)b);
 }
@@ -28,10 +25,6 @@ inline RandomLanes odd_lanes(RandomLanes a, RandomLanes b) {
 // Lane 2i holds block i and lane 2i + 1 block 4 + i, so that the even lanes are the first four blocks.
 constexpr RandomLanes kBlockOfLane = {0, 4, 1, 5, 2, 6, 3, 7};
 #else
-typedef std::uint64_t RandomLanes __attribute__((vector_size(32)));
-inline RandomLanes random_product(RandomLanes a, RandomLanes b) {
-  return (RandomLanes)_mm256_mul_epu32((__m256i)a, (__m256i)b);
-}
 inline RandomLanes even_lanes(RandomLanes a, RandomLanes b) {
   return (RandomLanes)_mm256_unpacklo_epi64((__m256i)a, (__m256i)b);
 }
@@ -54,21 +47,12 @@ constexpr RandomLanes kBlockOfLane = {0, 2, 1, 3};
     c[i][2] = RandomLanes{} + rounding.step;
     c[i][3] = RandomLanes{} + (stream | rounding.id);
   }
-  std::uint32_t k0 = static_cast<std::uint32_t>(rounding.seed),
-                k1 = static_cast<std::uint32_t>(rounding.seed >> 32);
+  PhiloxKey key(rounding.seed);
 #pragma GCC unroll 10
   for (int round = 0; round < 10; ++round) {
 #pragma GCC unroll 4
-    for (int i = 0; i < kVectors; ++i) {
-      const RandomLanes p0 = random_product(c[i][0], RandomLanes{} + 0xD2511F53u),
-                        p1 = random_product(c[i][2], RandomLanes{} + 0xCD9E8D57u);
-      c[i][0] = (p1 >> 32) ^ c[i][1] ^ (RandomLanes{} + k0);
-      c[i][1] = p1;
-      c[i][2] = (p0 >> 32) ^ c[i][3] ^ (RandomLanes{} + k1);
-      c[i][3] = p0;
-    }
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
+    for (int i = 0; i < kVectors; ++i) philox_round(c[i], key);
+    key.advance();
   }
 #pragma GCC unroll 4
   for (int i = 0; i < kVectors; ++i) {
