@@ -4,7 +4,9 @@
 
 #include "compact/kernels/elementwise.h"
 #include "kernels/adam_cpu.h"
+#include "kernels/adam_cuda.h"
 #include "kernels/checks.h"
+#include "kernels/projection_kinds.h"
 
 namespace compact {
 
@@ -23,6 +25,12 @@ void check_master(const Tensor& master, const Tensor& w, const char* op) {
 
 void check_rounding(const Rounding& rounding, const char* op) {
   require(rounding.id < 1u << 24, op, "an id has 24 bits");
+}
+
+/// The step with what a gate in the host's memory says of the gradient.
+AdamStep scaled_by_gate(AdamStep step) {
+  if (step.gate != nullptr) step.gradient_scale *= step.gate[0];
+  return step;
 }
 
 /// Calls f with values of the element types of w, g and the moments.
@@ -57,12 +65,15 @@ void adamw(Context& context, const AdamStep& step, const Rounding& rounding, con
       context.clock, Op::Optimizer,
       bytes_of({g, m, m, v, v}) + (master.empty() ? bytes_of({w, w}) : bytes_of({w, master, master})));
   if (context.planning()) return;
+  if (context.on_cuda()) return cuda::adamw(*context.queue, step, rounding, w, g, m, v, master);
+  if (is_closed(step.gate)) return;
+  const AdamStep scaled = scaled_by_gate(step);
   by_types(w, g, m, [&](auto a, auto b, auto c) {
     using W = decltype(a);
     using G = decltype(b);
     using S = decltype(c);
-    COMPACT_CALL(adam_update, step, rounding, w.as<W>(), master.f32(), g.as<const G>(), m.as<S>(), v.as<S>(),
-                 w.rows(), w.cols());
+    COMPACT_CALL(adam_update, scaled, rounding, w.as<W>(), master.f32(), g.as<const G>(), m.as<S>(),
+                 v.as<S>(), w.rows(), w.cols());
   });
 }
 
@@ -75,14 +86,17 @@ void adam_direction(Context& context, const AdamStep& step, const Rounding& roun
   check_rounding(rounding, "adam_direction");
   const OpScope timed(context.clock, Op::Optimizer, bytes_of({g, g, m, m, v, v}));
   if (context.planning()) return;
+  if (context.on_cuda()) return cuda::adam_direction(*context.queue, step, rounding, g, m, v);
+  if (is_closed(step.gate)) return;
+  const AdamStep scaled = scaled_by_gate(step);
   by_types(g, g, m, [&](auto, auto b, auto c) {
     using G = decltype(b);
     using S = decltype(c);
     if (by_row)
-      COMPACT_CALL(adam_direction_by_row, step, rounding, g.as<G>(), m.as<S>(), v.as<S>(), g.rows(),
+      COMPACT_CALL(adam_direction_by_row, scaled, rounding, g.as<G>(), m.as<S>(), v.as<S>(), g.rows(),
                    g.cols());
     else
-      COMPACT_CALL(adam_direction, step, rounding, g.as<G>(), m.as<S>(), v.as<S>(), g.rows(), g.cols());
+      COMPACT_CALL(adam_direction, scaled, rounding, g.as<G>(), m.as<S>(), v.as<S>(), g.rows(), g.cols());
   });
 }
 
@@ -93,7 +107,7 @@ void projected_adam(Context& context, const AdamStep& step, const Rounding& roun
   require(is_matrix(g, w.rows(), p.r), "projected_adam", "g is not [rows of w, r]");
   check_master(master, w, "projected_adam");
   adam_direction(context, step, rounding, g, m, v);
-  expand_add(context, p, g, 1.0f - step.decay, rounding, master.empty() ? w : master);
+  expand_add(context, p, g, 1.0f - step.decay, rounding, master.empty() ? w : master, step.gate);
   if (!master.empty()) copy(context, master, w);
 }
 

@@ -1,9 +1,9 @@
 #pragma once
 #include <initializer_list>
 
-#include "compact/core/bf16.h"
 #include "compact/core/error.h"
 #include "compact/memory/context.h"
+#include "kernels/by_type.h"
 
 /// Checks that the dispatch files of ops share.
 namespace compact {
@@ -13,15 +13,6 @@ inline bool is_float(const Tensor& t) { return t.dtype == DType::F32 || t.dtype 
 /// [rows, cols], whatever dimensions the rows are folded from.
 inline bool is_matrix(const Tensor& t, std::int64_t rows, std::int64_t cols) {
   return t.rows() == rows && t.cols() == cols;
-}
-
-/// Calls f with a value of the type of the elements, float or Bf16, for it to take the type from.
-template <typename F>
-void by_type(DType dtype, F&& f) {
-  if (dtype == DType::BF16)
-    f(Bf16{});
-  else
-    f(float{});
 }
 
 /// Bytes of all tensors together.

@@ -2,12 +2,14 @@
 
 #include "kernels/checks.h"
 #include "kernels/elementwise_cpu.h"
+#include "kernels/elementwise_cuda.h"
 
 namespace compact {
 
 void zero(Context& context, const Tensor& x) {
   const OpScope timed(context.clock, Op::Elementwise, bytes_of({x}));
   if (context.planning()) return;
+  if (context.on_cuda()) return cuda::fill(*context.queue, x, 0.0f);
   // 0 has the same bits in I32 as in F32.
   by_type(x.dtype, [&](auto type) {
     using T = decltype(type);
@@ -19,6 +21,7 @@ void fill(Context& context, const Tensor& x, float value) {
   require(is_float(x), "fill", "x must be F32 or BF16");
   const OpScope timed(context.clock, Op::Elementwise, bytes_of({x}));
   if (context.planning()) return;
+  if (context.on_cuda()) return cuda::fill(*context.queue, x, value);
   by_type(x.dtype, [&](auto type) {
     using T = decltype(type);
     COMPACT_CALL(fill, x.as<T>(), x.ld, x.rows(), x.cols(), value);
@@ -30,6 +33,7 @@ void copy(Context& context, const Tensor& from, const Tensor& to) {
   require(is_matrix(from, to.rows(), to.cols()), "copy", "both tensors must have one shape");
   const OpScope timed(context.clock, Op::Elementwise, bytes_of({from, to}));
   if (context.planning()) return;
+  if (context.on_cuda()) return cuda::copy(*context.queue, from, to);
   by_type(from.dtype, [&](auto type) {
     by_type(to.dtype, [&](auto to_type) {
       using From = decltype(type);
@@ -46,6 +50,7 @@ void add(Context& context, const Tensor& a, const Tensor& b, const Tensor& out) 
   require(is_matrix(a, N, C) && is_matrix(b, N, C), "add", "a, b and out must have one shape");
   const OpScope timed(context.clock, Op::Elementwise, bytes_of({a, b, out}));
   if (context.planning()) return;
+  if (context.on_cuda()) return cuda::add(*context.queue, a, b, out);
   by_type(out.dtype, [&](auto type) {
     using T = decltype(type);
     COMPACT_CALL(add, a.as<T>(), a.ld, b.as<T>(), b.ld, out.as<T>(), out.ld, N, C);

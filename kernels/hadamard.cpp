@@ -87,7 +87,8 @@ void hadamard_project(Context& context, const Projection& p, const Tensor& x, co
 }
 
 void hadamard_expand(Context& context, const Projection& p, const Tensor& d, float kept,
-                     const Rounding& rounding, const Tensor& w) {
+                     const Rounding& rounding, const Tensor& w, const float* gate) {
+  if (!context.on_cuda() && !context.planning() && is_closed(gate)) return;
   const OpScope timed(context.clock, Op::Projection, bytes_of({d, w, w}));
   const ScratchScope scope(context.arena);
   const HadamardDraw drawn = draw(context, p);

@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
 
+#include "compact/core/host_device.h"
+
 /// From 32-bit random words to normal deviates, the same bits on every instruction set.
 ///
 /// Two words (a, b) give two independent deviates by Box-Muller: radius · cos(angle), radius · sin(angle),
@@ -31,17 +33,17 @@ inline constexpr float kLog[8] = {0x1.555554p-2f, -0x1.000226p-2f, 0x1.99a008p-3
 inline constexpr float kSin[3] = {-0x1.555546p-3f, 0x1.110760p-7f, -0x1.994eb4p-13f};
 inline constexpr float kCos[3] = {0x1.55554ap-5f, -0x1.6c0c8cp-10f, 0x1.9a025ap-16f};
 
-static inline float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+COMPACT_HOST_DEVICE static inline float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 
 /// The float nearest to (w + 0.5) · 2^-32.
-static inline float unit_from_word(std::uint32_t w) {
+COMPACT_HOST_DEVICE static inline float unit_from_word(std::uint32_t w) {
   const float high = static_cast<float>(static_cast<std::int32_t>(w >> 16));
   const float low = static_cast<float>(static_cast<std::int32_t>(w & 0xFFFFu));
   return fused(fused(high, 0x1p16f, low), 0x1p-32f, 0x1p-33f);
 }
 
 /// sqrt(-2 ln u) of step 3: finite for every word, at most 6.7638.
-static inline float radius_from_word(std::uint32_t w) {
+COMPACT_HOST_DEVICE static inline float radius_from_word(std::uint32_t w) {
   constexpr std::uint32_t sqrt_half = 0x3F3504F3u;  // the bits of sqrt(1/2)
   const float u = unit_from_word(w), rest = unit_from_word(~w);
   const std::uint32_t above = __builtin_bit_cast(std::uint32_t, u) - sqrt_half;
@@ -59,7 +61,7 @@ static inline float radius_from_word(std::uint32_t w) {
 }
 
 /// Cosine and sine of the angle of a word, steps 4 and 5.
-static inline void turn_from_word(std::uint32_t w, float& cosine, float& sine) {
+COMPACT_HOST_DEVICE static inline void turn_from_word(std::uint32_t w, float& cosine, float& sine) {
   const std::uint32_t q = (w + 0x20000000u) >> 30;
   const std::int32_t k = static_cast<std::int32_t>(w - (q << 30));
   const float x = fused(static_cast<float>(k), 0x1.921fb6p-30f, 0x1.921fb6p-31f);
@@ -73,7 +75,8 @@ static inline void turn_from_word(std::uint32_t w, float& cosine, float& sine) {
 }
 
 /// Two independent N(0, 1) deviates from two words.
-static inline void normal_pair(std::uint32_t a, std::uint32_t b, float& first, float& second) {
+COMPACT_HOST_DEVICE static inline void normal_pair(std::uint32_t a, std::uint32_t b, float& first,
+                                                   float& second) {
   const float radius = radius_from_word(a);
   turn_from_word(b, first, second);
   first *= radius;

@@ -85,7 +85,7 @@ void project(Context& context, const Projection& p, const Tensor& x, const Tenso
 }
 
 void expand_add(Context& context, const Projection& p, const Tensor& d, float kept, const Rounding& rounding,
-                const Tensor& w) {
+                const Tensor& w, const float* gate) {
   const char* op = "expand_add";
   check_projection(p, op);
   require(is_float(d) && is_float(w), op, "not tensors of floats");
@@ -93,9 +93,9 @@ void expand_add(Context& context, const Projection& p, const Tensor& d, float ke
   require(d.cols() == p.r, op, "d [m, r] has not the width of P");
   require(is_matrix(w, d.rows(), p.n), op, "w is not [m, n]");
   require(rounding.id < 1u << 24, op, "an id has 24 bits");
-  if (p.kind == ProjectionKind::Hadamard) return hadamard_expand(context, p, d, kept, rounding, w);
-  if (p.kind == ProjectionKind::Sparse) return sparse_expand(context, p, d, kept, rounding, w);
-  dense_expand(context, p, d, kept, rounding, w);
+  if (p.kind == ProjectionKind::Hadamard) return hadamard_expand(context, p, d, kept, rounding, w, gate);
+  if (p.kind == ProjectionKind::Sparse) return sparse_expand(context, p, d, kept, rounding, w, gate);
+  dense_expand(context, p, d, kept, rounding, w, gate);
 }
 
 }  // namespace compact

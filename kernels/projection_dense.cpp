@@ -60,7 +60,8 @@ void dense_project(Context& context, const Projection& p, const Tensor& x, const
 }
 
 void dense_expand(Context& context, const Projection& p, const Tensor& d, float kept,
-                  const Rounding& rounding, const Tensor& w) {
+                  const Rounding& rounding, const Tensor& w, const float* gate) {
+  if (!context.on_cuda() && !context.planning() && is_closed(gate)) return;
   const ScratchScope scope(context.arena);
   if (w.dtype == DType::F32) {
     if (kept != 1.0f) {

@@ -24,19 +24,22 @@ class Slices {
   Tensor slice_;
 };
 
+/// Of a gate in the host's memory.
+inline bool is_closed(const float* gate) { return gate != nullptr && gate[1] == 0.0f; }
+
 void hadamard_rows(Context& context, const Projection& p, std::int64_t begin, const Tensor& tile);
 void hadamard_project(Context& context, const Projection& p, const Tensor& x, const Tensor& z);
 void hadamard_expand(Context& context, const Projection& p, const Tensor& d, float kept,
-                     const Rounding& rounding, const Tensor& w);
+                     const Rounding& rounding, const Tensor& w, const float* gate);
 
 void sparse_rows(Context& context, const Projection& p, std::int64_t begin, const Tensor& tile);
 void sparse_project(Context& context, const Projection& p, const Tensor& x, const Tensor& z);
 void sparse_expand(Context& context, const Projection& p, const Tensor& d, float kept,
-                   const Rounding& rounding, const Tensor& w);
+                   const Rounding& rounding, const Tensor& w, const float* gate);
 
 /// By products with slices of P.
 void dense_project(Context& context, const Projection& p, const Tensor& x, const Tensor& z);
 void dense_expand(Context& context, const Projection& p, const Tensor& d, float kept,
-                  const Rounding& rounding, const Tensor& w);
+                  const Rounding& rounding, const Tensor& w, const float* gate);
 
 }  // namespace compact

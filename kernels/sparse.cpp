@@ -74,7 +74,8 @@ void sparse_project(Context& context, const Projection& p, const Tensor& x, cons
 }
 
 void sparse_expand(Context& context, const Projection& p, const Tensor& d, float kept,
-                   const Rounding& rounding, const Tensor& w) {
+                   const Rounding& rounding, const Tensor& w, const float* gate) {
+  if (!context.on_cuda() && !context.planning() && is_closed(gate)) return;
   const OpScope timed(context.clock, Op::Projection, bytes_of({d, w, w}));
   const ScratchScope scope(context.arena);
   const SparseDraw drawn = draw(context, p);

@@ -1,4 +1,5 @@
 #pragma once
+#include "compact/core/host_device.h"
 
 /// Elementary functions for the inner loops of *_cpu.cpp: branch-free, so that the compiler vectorises a loop
 /// which calls them. All have internal linkage, because a copy compiled for AVX-512 must not serve other
@@ -6,7 +7,7 @@
 namespace compact::cpu {
 
 /// e^r for |r| <= ln 2 / 2.
-[[gnu::always_inline]] static inline float exp_near_zero(float r) {
+[[gnu::always_inline]] COMPACT_HOST_DEVICE static inline float exp_near_zero(float r) {
   float p = 0.00138131448f;
   p = __builtin_fmaf(p, r, 0.00836941879f);
   p = __builtin_fmaf(p, r, 0.041668456f);
@@ -18,7 +19,7 @@ namespace compact::cpu {
 
 /// e^x, within 1.1 units in the last place. Below -87.33 (results under 2^-126) and for -inf exactly 0; above
 /// 88.7228 inf; NaN stays NaN.
-[[gnu::always_inline]] static inline float vexp(float x) {
+[[gnu::always_inline]] COMPACT_HOST_DEVICE static inline float vexp(float x) {
   // Adding 1.5·2^23 rounds x / ln 2 to an integer n, which then stands in the low bits of the sum.
   const float shifted = __builtin_fmaf(x, 1.44269504f, 12582912.0f);
   const float n = shifted - 12582912.0f;
@@ -34,7 +35,7 @@ namespace compact::cpu {
 
 /// 2^x for x <= 127, within 1.1 units in the last place; below -100 and for -inf exactly 0 (a softmax weight
 /// under 1e-30 adds nothing, and products with subnormal numbers are slow); NaN stays NaN.
-[[gnu::always_inline]] static inline float vexp2(float x) {
+[[gnu::always_inline]] COMPACT_HOST_DEVICE static inline float vexp2(float x) {
   // As above; with 127 more the low bits already are the exponent of 2^n.
   const float shifted = x + (12582912.0f + 127.0f);
   const float r = x - (shifted - (12582912.0f + 127.0f));
@@ -50,7 +51,7 @@ namespace compact::cpu {
 }
 
 /// 1 / (1 + e^-x), within 3 units in the last place in both tails. Below -88.4 exactly 0; NaN stays NaN.
-[[gnu::always_inline]] static inline float vsigmoid(float x) {
+[[gnu::always_inline]] COMPACT_HOST_DEVICE static inline float vsigmoid(float x) {
   // t is x kept within [-89, 64], where the sum below is inf and 1 already. The bits of floats of one sign
   // are ordered as integers are, and a minimum of integers is one instruction; of two bounds on a float the
   // compiler makes a tree of masks.

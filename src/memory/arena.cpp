@@ -6,14 +6,19 @@
 #include <cstring>
 
 #include "compact/core/error.h"
+#include "compact/cuda/queue.h"
 
 namespace compact {
 
-Arena::Arena(Device device, std::int64_t capacity) : device_(device), capacity_(capacity) {
+Arena::Arena(Device device, std::int64_t capacity, Device target)
+    : device_(device), target_(target), capacity_(capacity) {
   if (device == Device::Plan) return;
-  require(device == Device::Cpu, "Arena", "no memory for this device in this build");
   capacity_ = (capacity + kAlignment - 1) / kAlignment * kAlignment;
   if (capacity_ == 0) return;
+  if (device == Device::Cuda) {
+    base_ = static_cast<std::byte*>(cuda::allocate(capacity_));
+    return;
+  }
   void* p = mmap(nullptr, static_cast<std::size_t>(capacity_), PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED)
@@ -29,7 +34,11 @@ Arena::Arena(Device device, std::int64_t capacity) : device_(device), capacity_(
 }
 
 Arena::~Arena() {
-  if (base_ != nullptr) munmap(base_, static_cast<std::size_t>(capacity_));
+  if (base_ == nullptr) return;
+  if (device_ == Device::Cuda)
+    cuda::release(base_);
+  else
+    munmap(base_, static_cast<std::size_t>(capacity_));
 }
 
 Tensor Arena::take(bool from_top, std::vector<Allocation>& stack, std::string_view name, Shape shape,

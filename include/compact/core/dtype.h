@@ -4,10 +4,10 @@
 
 namespace compact {
 
-/// Element types. The names are those of the safetensors format.
-enum class DType : std::uint8_t { F32, BF16, I32 };
+/// Element types. The names are those of the safetensors format. F64 is for sums over a step only.
+enum class DType : std::uint8_t { F32, BF16, I32, F64 };
 
-constexpr std::int64_t size_of(DType t) { return t == DType::BF16 ? 2 : 4; }
+constexpr std::int64_t size_of(DType t) { return t == DType::BF16 ? 2 : t == DType::F64 ? 8 : 4; }
 
 constexpr std::string_view name_of(DType t) {
   switch (t) {
@@ -17,6 +17,8 @@ constexpr std::string_view name_of(DType t) {
       return "BF16";
     case DType::I32:
       return "I32";
+    case DType::F64:
+      return "F64";
   }
   return "?";
 }

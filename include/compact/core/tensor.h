@@ -47,7 +47,7 @@ struct Tensor {
   /// True for a default-made view: "there is no such tensor".
   bool empty() const { return shape.rank() == 0; }
 
-  /// The elements as T: float, Bf16 or std::int32_t, which must be what dtype says.
+  /// The elements as T: float, Bf16, std::int32_t or double, which must be what dtype says.
   template <typename T>
   T* as() const {
     return static_cast<T*>(data);

@@ -11,7 +11,10 @@ struct AdamStep {
   float correction2 = 1;       ///< 1 / (1 - beta2^t)
   float lr = 0;                ///< the step size of this weight, its scale factors included
   float decay = 0;             ///< lr · weight_decay, decoupled: w is first multiplied by 1 - decay
-  float gradient_scale = 1;    ///< multiplies the gradient first (clipping by the global norm)
+  float gradient_scale = 1;    ///< multiplies the gradient first
+  /// Where given, on the device of the op (compact/kernels/update_gate.h): gate[0] multiplies the gradient
+  /// too, and where gate[1] is 0 nothing changes.
+  const float* gate = nullptr;
 };
 
 /// Betas, eps and corrections for exponent t >= 1.

@@ -22,8 +22,11 @@ class Arena {
   static constexpr std::int64_t kAlignment = 64;
   static constexpr std::int64_t kUnlimited = INT64_MAX / 4;
 
-  /// Reserves `capacity` bytes on `device`. Throws RunError when the system refuses.
-  Arena(Device device, std::int64_t capacity);
+  /// Reserves `capacity` bytes on `device`. Throws RunError when the system refuses. On the plan device
+  /// `target` is the device that is planned for.
+  Arena(Device device, std::int64_t capacity, Device target);
+  Arena(Device device, std::int64_t capacity)
+      : Arena(device, capacity, device == Device::Plan ? Device::Cpu : device) {}
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -40,6 +43,8 @@ class Arena {
   void release_scratch(std::size_t mark);
 
   Device device() const { return device_; }
+  /// The device whose memory this is, or whose memory is planned.
+  Device target() const { return target_; }
   std::int64_t capacity() const { return capacity_; }
   const Ledger& ledger() const { return ledger_; }
   Ledger& ledger() { return ledger_; }
@@ -48,7 +53,7 @@ class Arena {
   Tensor take(bool from_top, std::vector<Allocation>& stack, std::string_view name, Shape shape, DType dtype,
               Category category);
 
-  Device device_;
+  Device device_, target_;
   std::int64_t capacity_ = 0;
   std::byte* base_ = nullptr;
   std::int64_t bottom_ = 0;  // bytes used from the bottom

@@ -9,6 +9,10 @@
 
 namespace compact {
 
+namespace cuda {
+class Queue;
+}
+
 /// Floating-point operations that ops have asked for, by kind. A product [a,b] x [b,c] counts 2abc.
 struct FlopCount {
   std::int64_t gemm = 0;       ///< all matrix products, projections included
@@ -26,11 +30,14 @@ struct GemmCall {
 
 /// What every op needs to know about where it runs. One per device and rank; not shared between threads.
 struct Context {
-  explicit Context(Arena& arena_) : arena(arena_) {}
-  Device device() const { return arena.device(); }
+  /// `queue` is there where the arena is that of a CUDA device.
+  explicit Context(Arena& arena_, cuda::Queue* queue_ = nullptr) : arena(arena_), queue(queue_) {}
   bool planning() const { return arena.device() == Device::Plan; }
+  /// True where ops run on, or are planned for, a CUDA device: scratch is then what its kernels need.
+  bool on_cuda() const { return arena.target() == Device::Cuda; }
 
   Arena& arena;
+  cuda::Queue* queue;
   FlopCount flops;
   std::vector<GemmCall>* gemm_calls = nullptr;  ///< where given, every product is noted here
   OpClock* clock = nullptr;                     ///< where given, ops add their times to it

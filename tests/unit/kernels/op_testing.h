@@ -2,12 +2,15 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -15,20 +18,69 @@
 
 #include "compact/core/bf16.h"
 #include "compact/core/error.h"
+#include "compact/cuda/device.h"
+#include "compact/cuda/queue.h"
 #include "compact/memory/context.h"
+#include "cuda_emulation/fiber_order.h"
 
 /// What tests of ops share: a place for tensors, random numbers, comparisons, the numeric cases.
 namespace compact::testing {
 
+/// The device that tests run on: COMPACT_TEST_DEVICE (cpu, cuda), or the CPU.
+inline Device test_device() {
+  static const Device device = [] {
+    const char* name = std::getenv("COMPACT_TEST_DEVICE");
+    return name != nullptr && std::string(name) == "cuda" ? Device::Cuda : Device::Cpu;
+  }();
+  return device;
+}
+inline bool on_cuda() { return test_device() == Device::Cuda; }
+
+/// The queue of the tests on a CUDA device: the host sees its memory, and every launch is waited for. Ends
+/// the program with exit code 77 (skipped) where there is no such device.
+inline cuda::Queue* test_queue() {
+  if (!on_cuda()) return nullptr;
+  static const std::unique_ptr<cuda::Queue> queue = [] {
+    try {
+      if (cuda::device_count() == 0) throw RunError("no CUDA device");
+    } catch (const RunError& error) {
+      std::fprintf(stderr, "skipped: %s\n", error.what());
+      std::_Exit(77);
+    }
+    cuda::allocate_managed(true);
+    return std::make_unique<cuda::Queue>(cuda::QueueOptions{.graph = false, .sync_checks = true});
+  }();
+  return queue.get();
+}
+
 /// An arena with its context. All memory of a test comes from here; on Device::Plan tensors have no data.
 struct Bench {
-  explicit Bench(Device device = Device::Cpu, std::int64_t capacity = std::int64_t{1} << 28)
-      : arena(device, device == Device::Plan ? Arena::kUnlimited : capacity) {}
+  /// The emulation fills memory with poison, so there is less of it.
+  static std::int64_t usual_capacity() { return std::int64_t{on_cuda() ? 96 : 256} << 20; }
+  explicit Bench(Device device = test_device(), std::int64_t capacity = usual_capacity())
+      : queue(device == Device::Cuda ? test_queue() : nullptr),
+        arena(device, device == Device::Plan ? Arena::kUnlimited : capacity,
+              device == Device::Plan ? test_device() : device) {}
+  ~Bench() {
+    for (const Tensor& guard : guards)
+      for (std::int64_t i = 0; i < guard.elements(); ++i)
+        EXPECT_EQ(guard.i32()[i], kGuard) << "a write outside of a tensor";
+  }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
 
-  /// Filled with NaN, so that an element which an op forgets shows.
+  /// Filled with NaN, so that an element which an op forgets shows. On a CUDA device guards lie between
+  /// tensors.
   Tensor make(Shape shape, DType dtype = DType::F32) {
     Tensor t = arena.persistent("test", shape, dtype, Category::Weights);
     if (t.data != nullptr) std::memset(t.data, 0xff, static_cast<std::size_t>(t.bytes()));
+    if (arena.target() == Device::Cuda) {
+      const Tensor guard = arena.persistent("guard", {64}, DType::I32, Category::Weights);
+      if (guard.data != nullptr) {
+        std::fill_n(guard.i32(), guard.elements(), kGuard);
+        guards.push_back(guard);
+      }
+    }
     return t;
   }
 
@@ -84,8 +136,11 @@ struct Bench {
     return t;
   }
 
+  static constexpr std::int32_t kGuard = 0x5AA5A55A;
+  cuda::Queue* queue;
   Arena arena;
-  Context context{arena};
+  Context context{arena, queue};
+  std::vector<Tensor> guards;
 };
 
 /// All elements in row-major order (F32 or BF16, whose values a float holds exactly).
@@ -199,9 +254,19 @@ inline double dot(const std::vector<float>& a, const std::vector<float>& b) {
   return sum;
 }
 
-/// Runs `body()` with 1, 2 and 3 threads; it returns a result that must be the same to the bit each time.
+/// Runs `body()` with 1, 2 and 3 threads, or on the emulated device with several orders of its threads; it
+/// returns a result that must be the same to the bit each time.
 template <typename Body>
 void expect_same_bits_for_any_threads(Body body) {
+  if (on_cuda()) {
+    const std::vector<float> expected = body();
+    for (std::uint32_t seed : {0u, 1u, 2u}) {
+      set_fiber_order(seed);
+      EXPECT_TRUE(same_bits(body(), expected)) << "order of fibers " << seed;
+    }
+    set_fiber_order(0);
+    return;
+  }
   const int before = omp_get_max_threads();
   omp_set_num_threads(1);
   const std::vector<float> first = body();

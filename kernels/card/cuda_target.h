@@ -1,0 +1,45 @@
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <string_view>
+
+#include "compact/cuda/check.h"
+
+/// What kernels/launch_cuda.h promises, on a card.
+#define COMPACT_SHARED(Type, name, extents) __shared__ __align__(128) Type name extents
+#define COMPACT_DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
+
+namespace compact::cuda {
+
+template <typename Vector>
+__device__ __forceinline__ Vector load_vector(const void* from) {
+  return *static_cast<const Vector*>(from);
+}
+template <typename Vector>
+__device__ __forceinline__ void store_vector(void* to, const Vector& value) {
+  *static_cast<Vector*>(to) = value;
+}
+
+__device__ __forceinline__ float fast_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+namespace target {
+
+/// More dynamic shared memory than 48 KiB must be asked for, once a kernel.
+template <typename... Parameters>
+void run(std::string_view op, void (*kernel)(Parameters...), dim3 grid, dim3 block, std::int64_t shared_bytes,
+         cudaStream_t stream, Parameters... parameters) {
+  if (shared_bytes > 48 * 1024)
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shared_bytes)),
+          op);
+  kernel<<<grid, block, static_cast<std::size_t>(shared_bytes), stream>>>(parameters...);
+  check(cudaGetLastError(), op);
+}
+
+}  // namespace target
+}  // namespace compact::cuda

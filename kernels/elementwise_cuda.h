@@ -1,0 +1,14 @@
+#pragma once
+#include "compact/core/tensor.h"
+#include "compact/cuda/queue.h"
+
+namespace compact::cuda {
+
+/// Views may be strided. I32 and F64 too, for `value` 0.
+void fill(Queue& queue, const Tensor& x, float value);
+void copy(Queue& queue, const Tensor& from, const Tensor& to);
+void add(Queue& queue, const Tensor& a, const Tensor& b, const Tensor& out);
+/// x (F32) = factor · x.
+void scale(Queue& queue, const Tensor& x, float factor);
+
+}  // namespace compact::cuda

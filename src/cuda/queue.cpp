@@ -1,0 +1,233 @@
+#include "compact/cuda/queue.h"
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <xxhash.h>
+
+#include <cstring>
+#include <string>
+#include <unordered_map>
+
+#include "compact/core/error.h"
+#include "compact/cuda/check.h"
+#include "compact/cuda/device.h"
+#include "compact/cuda/range.h"
+
+namespace compact::cuda {
+
+namespace {
+
+bool managed_memory = false;
+
+/// Live values of a step, and those of launches outside of steps, each in half of this.
+constexpr std::size_t kLiveBytes = std::size_t{1} << 19, kHalf = kLiveBytes / 2;
+constexpr std::size_t kLiveAlignment = 16;
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + kLiveAlignment - 1) / kLiveAlignment * kLiveAlignment;
+}
+
+struct FreeStream {
+  void operator()(cudaStream_t s) const { cudaStreamDestroy(s); }
+};
+struct FreeEvent {
+  void operator()(cudaEvent_t e) const { cudaEventDestroy(e); }
+};
+struct FreeBlas {
+  void operator()(cublasLtHandle_t h) const { cublasLtDestroy(h); }
+};
+struct FreeGraph {
+  void operator()(cudaGraph_t g) const { cudaGraphDestroy(g); }
+};
+struct FreeExecutable {
+  void operator()(cudaGraphExec_t g) const { cudaGraphExecDestroy(g); }
+};
+struct FreeMemory {
+  void operator()(void* p) const { cudaFree(p); }
+};
+template <typename Handle, typename Free>
+using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Free>;
+
+}  // namespace
+
+struct Queue::State {
+  enum class Mode {
+    Direct,    // outside of a step
+    Counting,  // a step's first run: nothing is launched
+    Running,   // its second: launched, or recorded
+  };
+
+  Owned<cudaStream_t, FreeStream> stream;
+  Owned<cublasLtHandle_t, FreeBlas> blas;
+  int multiprocessors = 0;
+  Mode mode = Mode::Direct;
+
+  std::unique_ptr<PinnedMemory> live_host;              // the step's half, then that of direct launches
+  std::unique_ptr<void, FreeMemory> live_device;        // the same
+  Owned<cudaEvent_t, FreeEvent> uploaded;               // the step's values have left live_host
+  std::unordered_map<std::string, std::size_t> values;  // of this step, by their bytes: where they lie
+  std::size_t used = 0, direct_used = 0;
+
+  std::uint64_t hash = 0, recorded_hash = 0;  // of all launches of this step, of the recorded one
+  Owned<cudaGraphExec_t, FreeExecutable> executable;
+  std::int64_t recorded = 0;
+
+  std::byte* host() const { return static_cast<std::byte*>(live_host->data()); }
+  std::byte* device() const { return static_cast<std::byte*>(live_device.get()); }
+};
+
+namespace {
+/// Puts the mode back also where a step throws.
+template <typename Mode>
+class ModeScope {
+ public:
+  ModeScope(Mode& mode, Mode now) : mode_(mode), before_(mode) { mode_ = now; }
+  ~ModeScope() { mode_ = before_; }
+  ModeScope(const ModeScope&) = delete;
+  ModeScope& operator=(const ModeScope&) = delete;
+
+ private:
+  Mode &mode_, before_;
+};
+}  // namespace
+
+Queue::Queue(const QueueOptions& options) : options_(options), state_(std::make_unique<State>()) {
+  device_info(options.device);  // throws where the device cannot be used
+  State& s = *state_;
+  check(cudaSetDevice(options.device), "cudaSetDevice");
+  check(cudaDeviceGetAttribute(&s.multiprocessors, cudaDevAttrMultiProcessorCount, options.device),
+        "cudaDeviceGetAttribute");
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  s.stream.reset(stream);
+  cublasLtHandle_t blas = nullptr;
+  check(cublasLtCreate(&blas), "cublasLtCreate");
+  s.blas.reset(blas);
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+  s.uploaded.reset(event);
+  s.live_host = std::make_unique<PinnedMemory>(kLiveBytes);
+  void* device = nullptr;
+  check(cudaMalloc(&device, kLiveBytes), "cudaMalloc");
+  s.live_device.reset(device);
+}
+
+Queue::~Queue() {
+  // Whatever still runs reads memory that goes away next.
+  if (state_->stream) cudaStreamSynchronize(state_->stream.get());
+}
+
+CUstream_st* Queue::stream() const { return state_->stream.get(); }
+cublasLtContext* Queue::blas() const { return state_->blas.get(); }
+int Queue::multiprocessors() const { return state_->multiprocessors; }
+std::int64_t Queue::graphs_recorded() const { return state_->recorded; }
+
+const void* Queue::live_bytes(const void* value, std::size_t bytes) {
+  State& s = *state_;
+  if (s.mode == State::Mode::Direct) {
+    if (s.direct_used + aligned(bytes) > kHalf) {
+      wait();  // the older values may be overwritten then
+      s.direct_used = 0;
+    }
+    const std::size_t at = kHalf + s.direct_used;
+    s.direct_used += aligned(bytes);
+    std::memcpy(s.host() + at, value, bytes);
+    upload_later(s.host() + at, s.device() + at, static_cast<std::int64_t>(bytes));
+    return s.device() + at;
+  }
+  const auto [entry, is_new] =
+      s.values.try_emplace(std::string(static_cast<const char*>(value), bytes), s.used);
+  if (is_new) {
+    require(s.mode == State::Mode::Counting, "Queue::live", "a value that the count of the step did not see");
+    if (s.used + aligned(bytes) > kHalf)
+      run_error("a step has too many different numbers for its {} bytes", kHalf);
+    std::memcpy(s.host() + s.used, value, bytes);
+    s.used += aligned(bytes);
+  }
+  return s.device() + entry->second;
+}
+
+void Queue::step(const std::function<void()>& work) {
+  State& s = *state_;
+  const Range range("step");
+  require(s.mode == State::Mode::Direct, "Queue::step", "a step inside a step");
+  check(cudaEventSynchronize(s.uploaded.get()), "step");
+  s.values.clear();
+  s.used = 0;
+  s.hash = 0;
+  {
+    const ModeScope scope(s.mode, State::Mode::Counting);
+    work();
+  }
+  if (s.used > 0) upload_later(s.host(), s.device(), static_cast<std::int64_t>(s.used));
+  check(cudaEventRecord(s.uploaded.get(), stream()), "step");
+
+  const ModeScope scope(s.mode, State::Mode::Running);
+  if (!options_.graph || options_.sync_checks) return work();
+  if (!s.executable || s.hash != s.recorded_hash) {
+    s.executable.reset();
+    cudaGraph_t graph = nullptr;
+    check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    try {
+      work();
+    } catch (...) {
+      cudaStreamEndCapture(stream(), &graph);
+      if (graph != nullptr) cudaGraphDestroy(graph);
+      throw;
+    }
+    check(cudaStreamEndCapture(stream(), &graph), "cudaStreamEndCapture");
+    const Owned<cudaGraph_t, FreeGraph> owned(graph);
+    cudaGraphExec_t executable = nullptr;
+    check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
+    s.executable.reset(executable);
+    s.recorded_hash = s.hash;
+    ++s.recorded;
+  }
+  check(cudaGraphLaunch(s.executable.get(), stream()), "cudaGraphLaunch");
+}
+
+bool Queue::admit(const void* bytes, std::size_t count) {
+  State& s = *state_;
+  if (s.mode != State::Mode::Counting) return true;
+  s.hash = XXH3_64bits_withSeed(bytes, count, s.hash);
+  return false;
+}
+
+void Queue::launched(std::string_view op) {
+  if (options_.sync_checks) check(cudaStreamSynchronize(stream()), op);
+}
+
+void Queue::upload(const void* host, void* device, std::int64_t bytes) {
+  upload_later(host, device, bytes);
+  wait();
+}
+void Queue::download(const void* device, void* host, std::int64_t bytes) {
+  download_later(device, host, bytes);
+  wait();
+}
+void Queue::upload_later(const void* pinned, void* device, std::int64_t bytes) {
+  check(cudaMemcpyAsync(device, pinned, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, stream()),
+        "upload");
+}
+void Queue::download_later(const void* device, void* pinned, std::int64_t bytes) {
+  check(cudaMemcpyAsync(pinned, device, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost, stream()),
+        "download");
+}
+void Queue::wait() { check(cudaStreamSynchronize(stream()), "a kernel or copy queued before"); }
+
+PinnedMemory::PinnedMemory(std::int64_t bytes) {
+  check(cudaMallocHost(&data_, static_cast<std::size_t>(bytes)), "cudaMallocHost");
+}
+PinnedMemory::~PinnedMemory() { cudaFreeHost(data_); }
+
+void* allocate(std::int64_t bytes) {
+  void* memory = nullptr;
+  const auto size = static_cast<std::size_t>(bytes);
+  check(managed_memory ? cudaMallocManaged(&memory, size, cudaMemAttachGlobal) : cudaMalloc(&memory, size),
+        "the arena of " + std::to_string(bytes) + " bytes");
+  return memory;
+}
+void release(void* memory) { cudaFree(memory); }
+void allocate_managed(bool managed) { managed_memory = managed; }
+
+}  // namespace compact::cuda

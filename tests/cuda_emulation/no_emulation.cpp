@@ -1,0 +1,8 @@
+#include "cuda_emulation/fiber_order.h"
+
+namespace compact::testing {
+
+void set_fiber_order(std::uint32_t) {}
+bool is_emulated() { return false; }
+
+}  // namespace compact::testing
