@@ -33,7 +33,8 @@ endif()
 file(GLOB cuda_host CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cpp ${PROJECT_SOURCE_DIR}/kernels/*_cuda.cpp)
 list(FILTER cuda_host EXCLUDE REGEX "/no_cuda\\.cpp$")
 file(GLOB cuda_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*_cuda.cu)
-set(cuda_stubs ${PROJECT_SOURCE_DIR}/src/cuda/no_cuda.cpp ${PROJECT_SOURCE_DIR}/kernels/no_cuda.cpp)
+set(cuda_stubs ${PROJECT_SOURCE_DIR}/src/cuda/no_cuda.cpp ${PROJECT_SOURCE_DIR}/src/cuda/peaks.cpp
+               ${PROJECT_SOURCE_DIR}/kernels/no_cuda.cpp)
 
 if(COMPACT_HAS_CUDA)
   add_library(compact_backend OBJECT ${cuda_host} ${cuda_kernels} ${PROJECT_SOURCE_DIR}/kernels/no_cuda.cpp)  # TODO stubs while ops are missing

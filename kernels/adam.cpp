@@ -107,7 +107,16 @@ void projected_adam(Context& context, const AdamStep& step, const Rounding& roun
   require(is_matrix(g, w.rows(), p.r), "projected_adam", "g is not [rows of w, r]");
   check_master(master, w, "projected_adam");
   adam_direction(context, step, rounding, g, m, v);
-  expand_add(context, p, g, 1.0f - step.decay, rounding, master.empty() ? w : master, step.gate);
+  const float kept = 1.0f - step.decay;
+  const bool dense = p.kind == ProjectionKind::Gaussian || p.kind == ProjectionKind::Orthonormal;
+  if (context.on_cuda() && dense && w.dtype == DType::BF16 && !master.empty()) {
+    check_projection(p, "projected_adam");
+    require(g.dtype == DType::F32 || p.dtype == DType::BF16, "projected_adam",
+            "a BF16 gradient wants a P of BF16");
+    require(w.cols() == p.n, "projected_adam", "w has not the rows of P as its width");
+    return dense_expand(context, p, g, kept, rounding, master, step.gate, w);
+  }
+  expand_add(context, p, g, kept, rounding, master.empty() ? w : master, step.gate);
   if (!master.empty()) copy(context, master, w);
 }
 

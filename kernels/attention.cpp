@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "kernels/attention_cpu.h"
+#include "kernels/attention_cuda.h"
 #include "kernels/checks.h"
 
 namespace compact {
@@ -25,6 +26,13 @@ void check_attention(const char* op, const AttentionShape& s, const Tensor& q, c
   require(is_matrix(out, s.B * s.T, s.H * s.D), op, "out must be [B*T, H*D]");
   require(lse.dtype == DType::F32 && lse.contiguous() && lse.elements() == s.B * s.H * s.T, op,
           "lse must be [B, H, T] F32");
+}
+
+/// The CUDA kernels keep whole rows of a head in shared memory.
+void check_cuda(const AttentionShape& s) {
+  if (s.D > cuda::kMostHeadWidth)
+    input_error("attention on device \"cuda\" takes heads of up to {} numbers, found {}; take more heads",
+                cuda::kMostHeadWidth, s.D);
 }
 
 /// Pairs of a query and a key it sees, over all heads and sequences.
@@ -55,6 +63,11 @@ void attention_forward(Context& context, const AttentionShape& shape, const Tens
   const OpScope timed(context.clock, Op::Attention, bytes_of({q, k, v, out, lse}));
   // Two products, q kᵀ and p v.
   context.flops.attention += 4 * shape.D * visible_pairs(shape);
+  if (context.on_cuda()) {
+    check_cuda(shape);
+    if (context.planning()) return;
+    return cuda::attention_forward(*context.queue, shape, q, k, v, out, lse);
+  }
   const ScratchScope scope(context.arena);
   const Tensor tiles = context.arena.scratch(
       "attention tiles", {omp_get_max_threads(), cpu::attention_forward_floats(shape.D)}, DType::F32);
@@ -82,8 +95,14 @@ void attention_backward(Context& context, const AttentionShape& shape, const Ten
   const OpScope timed(context.clock, Op::Attention, bytes_of({q, k, v, out, lse, dout, dq, dk, dv}));
   // Four products; the scores that are made again are not counted.
   context.flops.attention += 8 * shape.D * visible_pairs(shape);
-  const bool sums = q.dtype != DType::F32 && shape.T > cpu::kKeyBlock;
   const ScratchScope scope(context.arena);
+  if (context.on_cuda()) {
+    check_cuda(shape);
+    const Tensor delta = context.arena.scratch("attention delta", {shape.B, shape.H, shape.T}, DType::F32);
+    if (context.planning()) return;
+    return cuda::attention_backward(*context.queue, shape, q, k, v, out, lse, dout, delta, dq, dk, dv);
+  }
+  const bool sums = q.dtype != DType::F32 && shape.T > cpu::kKeyBlock;
   const Tensor tiles = context.arena.scratch(
       "attention tiles",
       {omp_get_max_threads(), cpu::attention_backward_floats(shape.T, shape.D, shape.H / shape.Hkv, sums)},

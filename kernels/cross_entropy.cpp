@@ -6,6 +6,7 @@
 
 #include "kernels/checks.h"
 #include "kernels/cross_entropy_cpu.h"
+#include "kernels/cross_entropy_cuda.h"
 
 namespace compact {
 
@@ -22,9 +23,10 @@ void run(Context& context, const char* op, const Tensor& logits, const Tensor& l
   const std::int64_t n = logits.rows(), V = logits.cols();
   const ScratchScope scope(context.arena);
   Tensor terms;  // [threads, V]: rounded to BF16 in their own place they would be no good for the gradient
-  if (gradient && logits.dtype == DType::BF16)
+  if (gradient && logits.dtype == DType::BF16 && !context.on_cuda())
     terms = context.arena.scratch("cross-entropy terms", {omp_get_max_threads(), V}, DType::F32);
   if (context.planning()) return;
+  if (context.on_cuda()) return cuda::cross_entropy(*context.queue, logits, labels, gradient, scale, loss);
   for (std::int64_t i = 0; i < n; ++i) {
     const std::int32_t label = labels.i32()[i];
     if (label != kIgnoreIndex && (label < 0 || label >= V))

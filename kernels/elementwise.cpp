@@ -6,11 +6,23 @@
 
 namespace compact {
 
-void zero(Context& context, const Tensor& x) {
-  const OpScope timed(context.clock, Op::Elementwise, bytes_of({x}));
+namespace {
+/// A view of the same bytes that an op on floats may set to zero: 0 has the same bits in I32 as in F32, and
+/// in F64 as in two F32.
+Tensor zeroed_as(const Tensor& t) {
+  if (t.dtype == DType::BF16) return t;
+  const std::int64_t words = size_of(t.dtype) / size_of(DType::F32);
+  Tensor floats(t.data, {t.rows(), words * t.cols()}, DType::F32);
+  floats.ld = words * t.ld;
+  return floats;
+}
+}  // namespace
+
+void zero(Context& context, const Tensor& view) {
+  const OpScope timed(context.clock, Op::Elementwise, bytes_of({view}));
   if (context.planning()) return;
+  const Tensor x = zeroed_as(view);
   if (context.on_cuda()) return cuda::fill(*context.queue, x, 0.0f);
-  // 0 has the same bits in I32 as in F32.
   by_type(x.dtype, [&](auto type) {
     using T = decltype(type);
     COMPACT_CALL(fill, x.as<T>(), x.ld, x.rows(), x.cols(), 0.0f);

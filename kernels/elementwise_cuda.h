@@ -4,7 +4,7 @@
 
 namespace compact::cuda {
 
-/// Views may be strided. I32 and F64 too, for `value` 0.
+/// Sets every element. All are F32 or BF16, and may be strided views.
 void fill(Queue& queue, const Tensor& x, float value);
 void copy(Queue& queue, const Tensor& from, const Tensor& to);
 void add(Queue& queue, const Tensor& a, const Tensor& b, const Tensor& out);

@@ -5,6 +5,7 @@
 
 #include "kernels/checks.h"
 #include "kernels/embedding_cpu.h"
+#include "kernels/embedding_cuda.h"
 
 namespace compact {
 
@@ -35,6 +36,7 @@ void embedding_forward(Context& context, const Tensor& ids, const Tensor& table,
   // A named row is read and written.
   const OpScope timed(context.clock, Op::Embedding, bytes_of({ids, out, out}));
   if (context.planning()) return;
+  if (context.on_cuda()) return cuda::embedding_forward(*context.queue, ids, table, out);
   require_ids(ids, table.rows(), "embedding_forward");
   by_type(out.dtype, [&](auto type) {
     using T = decltype(type);
@@ -53,12 +55,15 @@ void embedding_backward(Context& context, const Tensor& ids, const Tensor& dout,
   const OpScope timed(context.clock, Op::Embedding,
                       bytes_of({ids, dout}) + 2 * rows * C * size_of(dtable.dtype));
   const ScratchScope scope(context.arena);
-  Tensor first, next;
-  if (dtable.dtype == DType::BF16) {
+  Tensor order, first, next;
+  if (context.on_cuda()) {
+    order = context.arena.scratch("tokens sorted by id", {N}, DType::I32);
+  } else if (dtable.dtype == DType::BF16) {
     first = context.arena.scratch("first token of each id", {V}, DType::I32);
     next = context.arena.scratch("next token of the same id", {N}, DType::I32);
   }
   if (context.planning()) return;
+  if (context.on_cuda()) return cuda::embedding_backward(*context.queue, ids, dout, order, dtable);
   require_ids(ids, V, "embedding_backward");
   if (dtable.dtype == DType::BF16) chain_tokens(ids, first, next);
   by_type(dout.dtype, [&](auto type) {

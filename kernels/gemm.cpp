@@ -13,6 +13,7 @@
 #include "compact/kernels/elementwise.h"
 #include "kernels/checks.h"
 #include "kernels/cpu_isa.h"
+#include "kernels/gemm_cuda.h"
 
 namespace compact {
 
@@ -196,6 +197,13 @@ void gemm(Context& context, const Tensor& a, Transpose transpose_a, const Tensor
   if (K == 0) {
     if (!accumulate) zero(context, c);  // the empty sum
     return;
+  }
+  if (context.on_cuda()) {
+    const ScratchScope scope(context.arena);
+    const Tensor workspace = context.arena.scratch(
+        "gemm workspace", {cuda::kGemmWorkspace / size_of(DType::F32)}, DType::F32, Category::Workspace);
+    if (context.planning()) return;
+    return cuda::gemm(*context.queue, a, transpose_a, b, transpose_b, c, accumulate, workspace);
   }
   if (a.dtype == DType::F32 || has_bf16_products()) {
     run_in_pieces(context, a, transpose_a, b, transpose_b, c, accumulate, K);

@@ -3,7 +3,9 @@
 #include <cmath>
 
 #include "kernels/checks.h"
+#include "kernels/gate_rule.h"
 #include "kernels/global_norm_cpu.h"
+#include "kernels/global_norm_cuda.h"
 
 namespace compact {
 
@@ -15,7 +17,12 @@ void global_norm(Context& context, std::span<const Tensor> tensors, const Tensor
     bytes += t.bytes();
   }
   const OpScope timed(context.clock, Op::GlobalNorm, bytes);
+  const ScratchScope scope(context.arena);
+  Tensor partials;
+  if (context.on_cuda())
+    partials = context.arena.scratch("sums of squares", {cuda::global_norm_partials(tensors)}, DType::F64);
   if (context.planning()) return;
+  if (context.on_cuda()) return cuda::global_norm(*context.queue, tensors, partials, norm);
   double sum = 0;
   for (const Tensor& t : tensors)
     by_type(t.dtype,
@@ -23,8 +30,6 @@ void global_norm(Context& context, std::span<const Tensor> tensors, const Tensor
   norm.f32()[0] = static_cast<float>(std::sqrt(sum));
 }
 
-float clip_scale(double norm, double max_norm) {
-  return norm > max_norm ? static_cast<float>(max_norm / norm) : 1.0f;
-}
+float clip_scale(double norm, double max_norm) { return clip_factor(norm, max_norm); }
 
 }  // namespace compact

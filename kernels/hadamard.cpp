@@ -8,6 +8,7 @@
 #include "compact/core/philox.h"
 #include "kernels/checks.h"
 #include "kernels/hadamard_cpu.h"
+#include "kernels/hadamard_cuda.h"
 #include "kernels/projection_kinds.h"
 
 namespace compact {
@@ -54,6 +55,18 @@ HadamardDraw draw(Context& context, const Projection& p) {
   return {p.n, p.r, s, signs.as<std::uint32_t>(), order.i32(), entry};
 }
 
+/// The same on a CUDA device: its draw, by one launch.
+Tensor draw_on_device(Context& context, const Projection& p) {
+  const Tensor drawn = context.arena.scratch("hadamard draw", {cuda::hadamard_draw_size(p)}, DType::I32);
+  if (!context.planning()) cuda::hadamard_draw(*context.queue, p, drawn);
+  return drawn;
+}
+
+/// True where the kind's transform is not there for this size, and products with rows of P are made.
+bool by_products(const Context& context, const Projection& p) {
+  return context.on_cuda() && !cuda::hadamard_transforms(p);
+}
+
 /// One tile of 16 transforms for each thread.
 Tensor tiles(Context& context, const HadamardDraw& p) {
   return context.arena.scratch("hadamard tiles", {omp_get_max_threads(), p.s, 16}, DType::F32);
@@ -63,6 +76,11 @@ Tensor tiles(Context& context, const HadamardDraw& p) {
 
 void hadamard_rows(Context& context, const Projection& p, std::int64_t begin, const Tensor& tile) {
   const ScratchScope scope(context.arena);
+  if (context.on_cuda()) {
+    const Tensor drawn = draw_on_device(context, p);
+    if (!context.planning()) cuda::hadamard_rows(*context.queue, p, drawn, begin, tile);
+    return;
+  }
   const HadamardDraw drawn = draw(context, p);
   if (context.planning()) return;
   by_type(tile.dtype, [&](auto type) {
@@ -71,8 +89,14 @@ void hadamard_rows(Context& context, const Projection& p, std::int64_t begin, co
 }
 
 void hadamard_project(Context& context, const Projection& p, const Tensor& x, const Tensor& z) {
+  if (by_products(context, p)) return dense_project(context, p, x, z);
   const OpScope timed(context.clock, Op::Projection, bytes_of({x, z}));
   const ScratchScope scope(context.arena);
+  if (context.on_cuda()) {
+    const Tensor drawn = draw_on_device(context, p);
+    if (!context.planning()) cuda::hadamard_project(*context.queue, p, drawn, x, z);
+    return;
+  }
   const HadamardDraw drawn = draw(context, p);
   const Tensor work = tiles(context, drawn);
   if (context.planning()) return;
@@ -88,9 +112,15 @@ void hadamard_project(Context& context, const Projection& p, const Tensor& x, co
 
 void hadamard_expand(Context& context, const Projection& p, const Tensor& d, float kept,
                      const Rounding& rounding, const Tensor& w, const float* gate) {
+  if (by_products(context, p)) return dense_expand(context, p, d, kept, rounding, w, gate);
   if (!context.on_cuda() && !context.planning() && is_closed(gate)) return;
   const OpScope timed(context.clock, Op::Projection, bytes_of({d, w, w}));
   const ScratchScope scope(context.arena);
+  if (context.on_cuda()) {
+    const Tensor drawn = draw_on_device(context, p);
+    if (!context.planning()) cuda::hadamard_expand(*context.queue, p, drawn, d, kept, rounding, gate, w);
+    return;
+  }
   const HadamardDraw drawn = draw(context, p);
   const Tensor work = tiles(context, drawn);
   if (context.planning()) return;

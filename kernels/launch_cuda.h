@@ -32,7 +32,8 @@ struct Launch {
   std::int64_t shared_bytes = 0;
 };
 
-/// Queues kernel<<<...>>>(args...). Parameters are scalars, pointers, Bf16-sized values and plain structs without padding.
+/// Queues kernel<<<...>>>(args...). Parameters are scalars, pointers, Bf16-sized values and plain structs
+/// without padding.
 template <typename... Parameters, typename... Arguments>
 void launch(Queue& queue, const Launch& where, void (*kernel)(Parameters...), Arguments&&... arguments) {
   // The bytes of everything that the launch depends on, for Queue::admit.

@@ -47,7 +47,8 @@ using T = Tensor;
 [[gnu::weak]] void embedding_backward(Queue&, const T&, const T&, const T&, const T&) { absent(); }
 [[gnu::weak]] void cross_entropy(Queue&, const T&, const T&, bool, float, const T&) { absent(); }
 [[gnu::weak]] void global_norm(Queue&, std::span<const T>, const T&, const T&) { absent(); }
-[[gnu::weak]] void add_sum(Queue&, const T&, const T&) { absent(); }
+[[gnu::weak]] void add_sum(Queue&, const T&, const T&, const T&) { absent(); }
+[[gnu::weak]] void open_gate(Queue&, const T&, const T&) { absent(); }
 [[gnu::weak]] void update_gate(Queue&, const T&, const T&, double, const T&, const T&) { absent(); }
 [[gnu::weak]] void attention_forward(Queue&, const AttentionShape&, const T&, const T&, const T&, const T&,
                                      const T&) {
@@ -67,9 +68,10 @@ using T = Tensor;
 [[gnu::weak]] void gemm(Queue&, const T&, Transpose, const T&, Transpose, const T&, bool, const T&) {
   absent();
 }
-[[gnu::weak]] void project(Queue&, const Projection&, const T&, const T&, const T&) { absent(); }
+[[gnu::weak]] std::int64_t products_known(Queue&) { absent(); }
+[[gnu::weak]] void project(Queue&, const Projection&, const T&, const T&) { absent(); }
 [[gnu::weak]] void expand_add(Queue&, const Projection&, const T&, const T&, float, const Rounding&,
-                              const float*, std::int64_t, const T&) {
+                              const float*, std::int64_t, const T&, const T&) {
   absent();
 }
 [[gnu::weak]] void hadamard_draw(Queue&, const Projection&, const T&) { absent(); }
@@ -80,7 +82,7 @@ using T = Tensor;
   absent();
 }
 [[gnu::weak]] void sparse_rows(Queue&, const Projection&, std::int64_t, const T&) { absent(); }
-[[gnu::weak]] void sparse_project(Queue&, const Projection&, const T&, const T&) { absent(); }
+[[gnu::weak]] void sparse_project(Queue&, const Projection&, const T&, const T&, const T&) { absent(); }
 [[gnu::weak]] void sparse_expand(Queue&, const Projection&, const T&, float, const Rounding&, const float*,
                                  const T&) {
   absent();

@@ -4,6 +4,7 @@
 #include "compact/kernels/elementwise.h"
 #include "kernels/checks.h"
 #include "kernels/normal_cpu.h"
+#include "kernels/normal_cuda.h"
 
 namespace compact {
 
@@ -15,10 +16,11 @@ void fill_normal(Context& context, const Tensor& x, float stddev, std::uint64_t 
   require(x.rows() <= UINT32_MAX && x.cols() / 4 < UINT32_MAX, "fill_normal", "too large for the counter");
   const OpScope timed(context.clock, Op::Elementwise, bytes_of({x}));
   if (context.planning()) return;
+  const std::uint32_t stream_id = stream_word(Stream::Init, id);
+  if (context.on_cuda()) return cuda::normal_rows(*context.queue, x, 0, stddev, seed, 0, stream_id, false);
   by_type(x.dtype, [&](auto type) {
     using T = decltype(type);
-    COMPACT_CALL(normal_rows, x.as<T>(), x.ld, 0, x.rows(), x.cols(), stddev, seed, 0,
-                 stream_word(Stream::Init, id));
+    COMPACT_CALL(normal_rows, x.as<T>(), x.ld, 0, x.rows(), x.cols(), stddev, seed, 0, stream_id);
   });
 }
 

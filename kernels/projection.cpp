@@ -6,6 +6,7 @@
 #include "compact/kernels/elementwise.h"
 #include "kernels/checks.h"
 #include "kernels/normal_cpu.h"
+#include "kernels/normal_cuda.h"
 #include "kernels/projection_cpu.h"
 #include "kernels/projection_kinds.h"
 
@@ -17,14 +18,17 @@ void check_types(const Projection& p, const char* op, const Tensor& used) {
   require(used.dtype == DType::F32 || p.dtype == DType::BF16, op, "BF16 operands want a P of BF16");
 }
 
-void gaussian_rows(const Projection& p, std::int64_t begin, const Tensor& tile) {
+void gaussian_rows(Context& context, const Projection& p, std::int64_t begin, const Tensor& tile) {
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(p.r)));
+  const std::uint32_t stream = stream_word(Stream::Projection, p.id);
+  const bool through_bf16 = p.dtype == DType::BF16 && tile.dtype == DType::F32;
+  if (context.on_cuda())
+    return cuda::normal_rows(*context.queue, tile, begin, scale, p.seed, p.window, stream, through_bf16);
   by_type(tile.dtype, [&](auto type) {
     COMPACT_CALL(normal_rows, tile.as<decltype(type)>(), tile.ld, begin, tile.rows(), p.r, scale, p.seed,
-                 p.window, stream_word(Stream::Projection, p.id));
+                 p.window, stream);
   });
-  if (p.dtype == DType::BF16 && tile.dtype == DType::F32)
-    COMPACT_CALL(round_rows, tile.f32(), tile.ld, tile.rows(), p.r);
+  if (through_bf16) COMPACT_CALL(round_rows, tile.f32(), tile.ld, tile.rows(), p.r);
 }
 }  // namespace
 
@@ -60,7 +64,7 @@ void projection_rows(Context& context, const Projection& p, std::int64_t begin, 
   const OpScope timed(context.clock, Op::Projection, bytes_of({tile}));
   switch (p.kind) {
     case ProjectionKind::Gaussian:
-      if (!context.planning()) gaussian_rows(p, begin, tile);
+      if (!context.planning()) gaussian_rows(context, p, begin, tile);
       return;
     case ProjectionKind::Orthonormal:
       return copy(context, p.matrix.row_range(begin, tile.rows()), tile);

@@ -4,6 +4,7 @@
 
 #include "kernels/checks.h"
 #include "kernels/rmsnorm_cpu.h"
+#include "kernels/rmsnorm_cuda.h"
 
 namespace compact {
 
@@ -29,6 +30,7 @@ void rmsnorm_forward(Context& context, const Tensor& x, const Tensor& w, float e
   check_norm("rmsnorm_forward", x, w, y, rstd);
   const OpScope timed(context.clock, Op::Norm, bytes_of({x, w, y, rstd}));
   if (context.planning()) return;
+  if (context.on_cuda()) return cuda::rmsnorm_forward(*context.queue, x, {}, {}, w, eps, y, rstd);
   by_type(x.dtype, [&](auto type) {
     using T = decltype(type);
     COMPACT_CALL(rmsnorm_forward, x.as<T>(), x.ld, nullptr, 0, nullptr, 0, w.as<T>(), eps, y.as<T>(), y.ld,
@@ -45,6 +47,7 @@ void residual_rmsnorm_forward(Context& context, const Tensor& x, const Tensor& d
   require(is_matrix(delta, N, C) && is_matrix(sum, N, C), op, "x, delta and sum must have one shape");
   const OpScope timed(context.clock, Op::Norm, bytes_of({x, delta, w, sum, y, rstd}));
   if (context.planning()) return;
+  if (context.on_cuda()) return cuda::rmsnorm_forward(*context.queue, x, delta, sum, w, eps, y, rstd);
   by_type(x.dtype, [&](auto type) {
     using T = decltype(type);
     COMPACT_CALL(rmsnorm_forward, x.as<T>(), x.ld, delta.as<T>(), delta.ld, sum.as<T>(), sum.ld, w.as<T>(),
@@ -55,7 +58,8 @@ void residual_rmsnorm_forward(Context& context, const Tensor& x, const Tensor& d
 void rmsnorm_backward(Context& context, const Tensor& dy, const Tensor& x, const Tensor& w,
                       const Tensor& rstd, const Tensor& dx, const Tensor& dw) {
   const char* op = "rmsnorm_backward";
-  const std::int64_t N = x.rows(), C = x.cols(), chunks = row_chunks(N);
+  const std::int64_t N = x.rows(), C = x.cols();
+  const std::int64_t chunks = context.on_cuda() ? cuda::rmsnorm_row_chunks(N) : row_chunks(N);
   check_norm(op, x, w, dy, rstd);
   require(dx.dtype == x.dtype && is_matrix(dx, N, C), op, "dx must be [N, C] of the type of x");
   require(is_float(dw) && dw.elements() == C && dw.contiguous(), op, "dw must be [C], F32 or BF16");
@@ -63,6 +67,7 @@ void rmsnorm_backward(Context& context, const Tensor& dy, const Tensor& x, const
   const ScratchScope scope(context.arena);
   const Tensor partial = context.arena.scratch("rmsnorm dw partial sums", {chunks, C}, DType::F32);
   if (context.planning()) return;
+  if (context.on_cuda()) return cuda::rmsnorm_backward(*context.queue, dy, x, w, rstd, dx, partial, dw);
   by_type(x.dtype, [&](auto type) {
     using T = decltype(type);
     COMPACT_CALL(rmsnorm_backward, dy.as<T>(), dy.ld, x.as<T>(), x.ld, w.as<T>(), rstd.f32(), dx.as<T>(),

@@ -6,6 +6,7 @@
 #include "kernels/checks.h"
 #include "kernels/projection_kinds.h"
 #include "kernels/sparse_cpu.h"
+#include "kernels/sparse_cuda.h"
 
 namespace compact {
 
@@ -49,6 +50,10 @@ Tensor tiles(Context& context, const Projection& p) {
 }  // namespace
 
 void sparse_rows(Context& context, const Projection& p, std::int64_t begin, const Tensor& tile) {
+  if (context.on_cuda()) {
+    if (!context.planning()) cuda::sparse_rows(*context.queue, p, begin, tile);
+    return;
+  }
   const ScratchScope scope(context.arena);
   const SparseDraw drawn = draw(context, p);
   if (context.planning()) return;
@@ -60,6 +65,11 @@ void sparse_rows(Context& context, const Projection& p, std::int64_t begin, cons
 void sparse_project(Context& context, const Projection& p, const Tensor& x, const Tensor& z) {
   const OpScope timed(context.clock, Op::Projection, bytes_of({x, z}));
   const ScratchScope scope(context.arena);
+  if (context.on_cuda()) {
+    const Tensor lists = context.arena.scratch("sparse lists", {cuda::SparseLists(p).size(p)}, DType::I32);
+    if (!context.planning()) cuda::sparse_project(*context.queue, p, lists, x, z);
+    return;
+  }
   const SparseDraw drawn = draw(context, p);
   const Tensor work = tiles(context, p);
   if (context.planning()) return;
@@ -77,6 +87,10 @@ void sparse_expand(Context& context, const Projection& p, const Tensor& d, float
                    const Rounding& rounding, const Tensor& w, const float* gate) {
   if (!context.on_cuda() && !context.planning() && is_closed(gate)) return;
   const OpScope timed(context.clock, Op::Projection, bytes_of({d, w, w}));
+  if (context.on_cuda()) {
+    if (!context.planning()) cuda::sparse_expand(*context.queue, p, d, kept, rounding, gate, w);
+    return;
+  }
   const ScratchScope scope(context.arena);
   const SparseDraw drawn = draw(context, p);
   const Tensor work = tiles(context, p);

@@ -2,6 +2,7 @@
 
 #include "kernels/checks.h"
 #include "kernels/swiglu_cpu.h"
+#include "kernels/swiglu_cuda.h"
 
 namespace compact {
 
@@ -24,6 +25,7 @@ void swiglu_forward(Context& context, const Tensor& gate_up, const Tensor& out, 
   check_swiglu("swiglu_forward", gate_up, out, activation);
   const OpScope timed(context.clock, Op::Swiglu, bytes_of({gate_up, out}) + bytes_if_any(activation));
   if (context.planning()) return;
+  if (context.on_cuda()) return cuda::swiglu_forward(*context.queue, gate_up, out, activation);
   by_type(out.dtype, [&](auto type) {
     using T = decltype(type);
     COMPACT_CALL(swiglu_forward, gate_up.as<T>(), gate_up.ld, out.as<T>(), out.ld, activation.as<T>(),
@@ -41,6 +43,8 @@ void swiglu_backward(Context& context, const Tensor& gate_up, const Tensor& acti
   const OpScope timed(context.clock, Op::Swiglu,
                       bytes_of({gate_up, dout, dgate_up}) + bytes_if_any(activation) + bytes_if_any(product));
   if (context.planning()) return;
+  if (context.on_cuda())
+    return cuda::swiglu_backward(*context.queue, gate_up, activation, dout, dgate_up, product);
   by_type(dout.dtype, [&](auto type) {
     using T = decltype(type);
     COMPACT_CALL(swiglu_backward, gate_up.as<T>(), gate_up.ld, activation.as<T>(), activation.ld,

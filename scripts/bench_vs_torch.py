@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """The same LLaMA training step in PyTorch and in compact, in turns: tokens a second and peak memory.
 
-A step is forward, loss, backward and the AdamW update of 8 x 256 tokens; compact updates layer by layer in backward,
-which changes no bit of its result. First PyTorch's settings are tried one after
+A step is forward, loss, backward and the AdamW update of 8 x 256 tokens (on a GPU 128 x 256); compact updates layer by
+layer in backward, which changes no bit of its result. First PyTorch's settings are tried one after
 another (eager and torch.compile, bf16 weights and autocast, each with and without tuned malloc); the fastest is the
 baseline. Then rounds: some steps of the baseline, some of each variant of compact, and so on. A ratio is the median of
 the rounds' ratios, so that a noisy minute hits both sides.
 
     scripts/bench_vs_torch.py --python /path/to/venv/bin/python
+    scripts/bench_vs_torch.py --device cuda --models 350m --precisions bf16
 """
 
 import argparse
@@ -20,13 +21,14 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SEQUENCES, LENGTH = 8, 256
 
 
 # ---- the PyTorch side: a process that makes steps when it is told to ------------------------------------------------
 
 
-def peak_bytes():
+def peak_bytes(torch, setting):
+    if setting["device"] == "cuda":
+        return torch.cuda.max_memory_allocated()
     with open("/proc/self/status", encoding="ascii") as status:
         for line in status:
             if line.startswith("VmHWM:"):
@@ -34,7 +36,7 @@ def peak_bytes():
     return 0
 
 
-def make_model(torch, shape):
+def make_model(torch, shape, length):
     nn, F = torch.nn, torch.nn.functional
     hidden, mlp, heads = shape["hidden_size"], shape["intermediate_size"], shape["num_attention_heads"]
     width = hidden // heads
@@ -79,7 +81,7 @@ def make_model(torch, shape):
             for p in self.parameters():
                 if p.dim() == 2:
                     nn.init.normal_(p, std=shape["initializer_range"])
-            angles = torch.outer(torch.arange(LENGTH), 10000.0 ** (-torch.arange(0, width, 2) / width)).repeat(1, 2)
+            angles = torch.outer(torch.arange(length), 10000.0 ** (-torch.arange(0, width, 2) / width)).repeat(1, 2)
             self.register_buffer("cos", angles.cos())
             self.register_buffer("sin", angles.sin())
 
@@ -100,7 +102,9 @@ def worker(setting):
     torch.manual_seed(1)
     with open(setting["shape"], encoding="utf-8") as file:
         shape = json.load(file)
-    model = make_model(torch, shape)
+    device, sequences, length = setting["device"], setting["sequences"], setting["length"]
+    with torch.device(device):
+        model = make_model(torch, shape, length)
     if setting["numbers"] == "bf16":
         model = model.to(torch.bfloat16)
     try:
@@ -108,11 +112,11 @@ def worker(setting):
     except (RuntimeError, TypeError):  # versions without a fused step on the CPU
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, eps=1e-6, weight_decay=0.0, foreach=True)
     run = torch.compile(model) if setting["compiled"] else model
-    tokens = torch.randint(shape["vocab_size"], (SEQUENCES, LENGTH + 1))
+    tokens = torch.randint(shape["vocab_size"], (sequences, length + 1), device=device)
     ids, labels = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
     def step():
-        with torch.autocast("cpu", torch.bfloat16, enabled=setting["numbers"] == "autocast"):
+        with torch.autocast(device, torch.bfloat16, enabled=setting["numbers"] == "autocast"):
             loss = run(ids, labels)
         loss.backward()
         optimizer.step()
@@ -130,7 +134,7 @@ def worker(setting):
             start = time.perf_counter()
             step()
             seconds.append(time.perf_counter() - start)
-        print(json.dumps({"seconds": seconds, "peak_bytes": peak_bytes()}), flush=True)
+        print(json.dumps({"seconds": seconds, "peak_bytes": peak_bytes(torch, setting)}), flush=True)
 
 
 # ---- the other side: starting both, in turns -------------------------------------------------------------------------
@@ -183,30 +187,33 @@ class TorchWorker:
 
 def text_of(setting):
     numbers = {"fp32": "", "bf16": ", bf16 weights", "autocast": ", autocast"}[setting["numbers"]]
-    return f"PyTorch {'torch.compile' if setting['compiled'] else 'eager'}{numbers}, malloc {setting['malloc']}"
+    malloc = f", malloc {setting['malloc']}" if setting["device"] == "cpu" else ""
+    return f"PyTorch {'torch.compile' if setting['compiled'] else 'eager'}{numbers}{malloc}"
 
 
-def torch_settings(model, precision, threads):
+def torch_settings(args, model, precision):
     return [
         {"shape": f"{ROOT}/configs/model/llama_{model}.json", "numbers": numbers, "compiled": compiled,
-         "malloc": malloc, "threads": threads}
+         "malloc": malloc, "threads": args.threads, "device": args.device, "sequences": args.sequences,
+         "length": args.length}
         for numbers in (["fp32"] if precision == "fp32" else ["bf16", "autocast"])
         for compiled in (False, True)
-        for malloc in ("plain", "tuned", "huge pages")
+        for malloc in (("plain", "tuned", "huge pages") if args.device == "cpu" else ("plain",))
     ]
 
 
 def try_settings(args, model, precision):
     """Every setting for a few steps; the fastest step of each counts, as noise only adds."""
     tried = []
-    for setting in torch_settings(model, precision, args.threads):
+    for setting in torch_settings(args, model, precision):
         if not any(words in text_of(setting) for words in args.settings.split(";")):
             continue
         result = {"setting": setting, "name": text_of(setting)}
         try:
             running = TorchWorker(args.python, setting)
             answer = running.steps(args.trial_steps)
-            result.update(running.about, seconds=min(answer["seconds"]), peak_bytes=answer["peak_bytes"])
+            result.update(running.about, seconds=min(answer["seconds"]), peak_bytes=answer["peak_bytes"],
+                          median_seconds=statistics.median(answer["seconds"]))
             running.close()
             note = f"{result['seconds']:.3f} s a step, {result['peak_bytes'] / 2**30:.2f} GiB"
         except Failed as error:
@@ -219,18 +226,20 @@ def try_settings(args, model, precision):
     return tried, min(working, key=lambda result: result["seconds"])
 
 
-def compact_variants(model, precision, threads):
+def compact_variants(args, model, precision):
     base = {
         "model": f"{ROOT}/configs/model/llama_{model}.json",
-        "data": {"train": "none", "sequence_length": LENGTH},
-        "batch": {"tokens_per_step": SEQUENCES * LENGTH, "micro_batch": SEQUENCES},
+        "data": {"train": "none", "sequence_length": args.length},
+        "batch": {"tokens_per_step": args.sequences * args.length, "micro_batch": args.sequences},
         "optimizer": {"name": "adamw", "lr": 0.001, "update": "per_layer"},
         "compact": {"rank": 0.25},
         "memory": {"preset": "lean"},
         "train": {"steps": 1000, "out_dir": "none"},
         "precision": precision,
-        "threads": threads,
+        "device": args.device,
+        "threads": args.threads,
     }
+
     def changed(**optimizer):
         return dict(base, optimizer=dict(base["optimizer"], **optimizer))
 
@@ -250,14 +259,29 @@ def compact_steps(binary, run, count):
     if done.returncode != 0:
         sys.exit(f"{binary} bench: {done.stderr.strip()}")
     step = json.loads(done.stdout)["steps"][0]
-    return step["step_seconds"], step["resident_peak_bytes"], step["parameters"]
+    peak = step["peak_bytes"] if run["device"] == "cuda" else step["resident_peak_bytes"]
+    return step["step_seconds"], peak, step["parameters"]
 
 
 def compare(args, model, precision):
     tried, best = try_settings(args, model, precision)
-    variants = compact_variants(model, precision, args.threads)
+    variants = {} if args.torch_only else compact_variants(args, model, precision)
     rows = {best["name"]: {"seconds": [], "peak_bytes": 0}}
     rows.update({name: {"seconds": [], "peak_bytes": 0} for name in variants})
+    if args.torch_only:  # its trial is all there is to know
+        rows[best["name"]].update(seconds=[best["median_seconds"]], peak_bytes=best["peak_bytes"])
+    else:
+        take_turns(args, model, precision, best, variants, rows)
+    first = rows[best["name"]]
+    for row in rows.values():
+        row["step_seconds"] = statistics.median(row["seconds"])
+        row["tokens_per_second"] = args.sequences * args.length / row["step_seconds"]
+        row["speed_ratio"] = statistics.median(a / b for a, b in zip(first["seconds"], row["seconds"]))
+        row["memory_ratio"] = row["peak_bytes"] / first["peak_bytes"]
+    return {"model": model, "precision": precision, "torch": best["version"], "tried": tried, "rows": rows}
+
+
+def take_turns(args, model, precision, best, variants, rows):
     baseline = TorchWorker(args.python, best["setting"])
     for number in range(args.rounds):
         answer = baseline.steps(args.steps)
@@ -273,13 +297,6 @@ def compare(args, model, precision):
         print(f"{model} {precision} round {number + 1}: " + ", ".join(f"{n} {s:.3f} s" for n, s, _ in taken),
               file=sys.stderr, flush=True)
     baseline.close()
-    first = rows[best["name"]]
-    for row in rows.values():
-        row["step_seconds"] = statistics.median(row["seconds"])
-        row["tokens_per_second"] = SEQUENCES * LENGTH / row["step_seconds"]
-        row["speed_ratio"] = statistics.median(a / b for a, b in zip(first["seconds"], row["seconds"]))
-        row["memory_ratio"] = row["peak_bytes"] / first["peak_bytes"]
-    return {"model": model, "precision": precision, "torch": best["version"], "tried": tried, "rows": rows}
 
 
 def markdown(results):
@@ -310,6 +327,10 @@ def main():
     parser.add_argument("--python", default=sys.executable, help="an interpreter that has PyTorch")
     parser.add_argument("--models", default="60m,130m", help="of configs/model/llama_*.json")
     parser.add_argument("--precisions", default="fp32,bf16")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--sequences", type=int, help="of a step; default: 8 on the CPU, 128 on a GPU")
+    parser.add_argument("--length", type=int, default=256, help="tokens of a sequence")
+    parser.add_argument("--torch-only", action="store_true", help="PyTorch alone")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=3, help="steps of each side in a round")
@@ -318,7 +339,8 @@ def main():
                         help="only PyTorch settings whose name holds one of these texts, separated by ;")
     parser.add_argument("--json", action="store_true", help="print one JSON value instead of tables")
     args = parser.parse_args()
-    if not os.access(args.compact, os.X_OK):
+    args.sequences = args.sequences or (8 if args.device == "cpu" else 128)
+    if not args.torch_only and not os.access(args.compact, os.X_OK):
         sys.exit(f"{args.compact} is missing: build compact first, or name it with --compact.")
     if subprocess.run([args.python, "-c", "import torch"], capture_output=True, check=False).returncode != 0:
         sys.exit(f"PyTorch is missing: install it with `{args.python} -m pip install torch`, or name an interpreter "

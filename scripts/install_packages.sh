@@ -26,6 +26,7 @@ build|libxxhash-dev|XXH3 hashes of shards and checkpoints
 build|zlib1g-dev|reads .txt.gz
 optional|ccache|makes a second build quick (optional)
 tests|libgtest-dev|test framework
+tests|libboost-context-dev|runs the CUDA kernels on the CPU, where nvcc is
 tests|python3|runs the case collection
 plots|python3|tables and plots
 plots|python3-numpy|plots

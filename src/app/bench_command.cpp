@@ -31,8 +31,11 @@ void add_bench_command(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
   command->add_flag("--steps-only", args->options.steps_only, "do not time the matrix products alone");
+  CLI::Option* device =
+      command->add_option("--device", args->options.device, "without a run file: cpu or cuda; default: cpu")
+          ->check(CLI::IsMember({"cpu", "cuda"}));
   command->add_flag("--json", args->json, "print one JSON value");
-  command->callback([args, file] {
+  command->callback([args, file, device] {
     Bench bench;
     if (file->count() == 0) {
       use_threads(0, 1);
@@ -40,10 +43,13 @@ void add_bench_command(CLI::App& app) {
     } else {
       if (args->file.find('=') != std::string::npos && !std::filesystem::exists(args->file))
         input_error("bench: \"{}\" is an override, but no run file stands before it; give one", args->file);
+      if (device->count() > 0)
+        input_error("bench: --device is for a bench without a run file; add device={} after \"{}\"",
+                    args->options.device, args->file);
       RunConfig run = load_run_config(args->file, args->overrides);
       const ModelConfig model = model_of(run);
       check_against_model(run, model, args->file);
-      check_computable(run, args->file);
+      check_computable(run, model, args->file);
       warn_of_unused_settings(run, args->file);
       use_threads(run.threads, 1);
       bench = bench_run(run, model, args->options);

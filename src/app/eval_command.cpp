@@ -8,6 +8,7 @@
 #include "compact/core/error.h"
 #include "compact/io/checkpoint.h"
 #include "compact/io/file.h"
+#include "compact/train/cuda_device.h"
 #include "compact/train/inference.h"
 #include "compact/train/machine.h"
 #include "compact/train/run_config.h"
@@ -31,7 +32,7 @@ std::int64_t sequence_length_of(const std::string& folder) {
 
 void add_eval_command(CLI::App& app) {
   struct Arguments {
-    std::string checkpoint, data;
+    std::string checkpoint, data, device = "cpu";
     std::int64_t sequence_length = 0, threads = 0;
     bool json = false;
   };
@@ -43,6 +44,8 @@ void add_eval_command(CLI::App& app) {
   command->add_option("--sequence-length", args->sequence_length, "tokens a window; default: as trained")
       ->check(CLI::Range(1, 1 << 20));
   command->add_option("--threads", args->threads, "CPU threads; default: all")->check(CLI::Range(0, 1024));
+  command->add_option("--device", args->device, "cpu or cuda; default: cpu")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   command->add_flag("--json", args->json, "print one JSON value");
   command->callback([args] {
     const std::string folder = resolve_checkpoint(args->checkpoint);
@@ -53,7 +56,8 @@ void add_eval_command(CLI::App& app) {
     if (dataset.manifest && dataset.manifest->rows) T = dataset.manifest->row_length;
     const Windows windows(std::move(dataset), T, config.vocab_size);
     const std::int64_t batch = std::clamp<std::int64_t>(kPositionsPerPass / T, 1, windows.count());
-    InferenceModel model(folder, {batch, T, 0, 0});
+    const std::unique_ptr<cuda::Queue> queue = open_queue(args->device);
+    InferenceModel model(folder, {batch, T, 0, 0}, queue.get());
     const Evaluation e = *evaluate(
         windows, batch, std::nullopt,
         [&](const auto& inputs, const auto& labels, std::int64_t n) {

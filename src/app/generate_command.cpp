@@ -9,6 +9,7 @@
 #include "compact/data/tokenizer.h"
 #include "compact/io/checkpoint.h"
 #include "compact/io/file.h"
+#include "compact/train/cuda_device.h"
 #include "compact/train/inference.h"
 #include "compact/train/machine.h"
 
@@ -25,7 +26,7 @@ std::string tokenizer_of(const std::string& folder) {
 }
 
 void generate(const std::string& folder, const std::string& tokenizer_path, const std::string& prompt,
-              const SamplingOptions& options) {
+              const SamplingOptions& options, const std::string& device) {
   const Tokenizer tokenizer(tokenizer_path);
   const ModelConfig config = load_model_config(folder + "/config.json");
   if (tokenizer.vocab_size() > config.vocab_size)
@@ -48,7 +49,8 @@ void generate(const std::string& folder, const std::string& tokenizer_path, cons
                  config.max_positions, most);
     }
   }
-  InferenceModel model(folder, {0, 0, prompt_tokens + most, prompt_tokens});
+  const std::unique_ptr<cuda::Queue> queue = open_queue(device);
+  InferenceModel model(folder, {0, 0, prompt_tokens + most, prompt_tokens}, queue.get());
   std::vector<std::int32_t> fed = ids;
   for (std::int64_t i = 0; i < most; ++i) {
     const std::vector<float>& logits = model.next_logits(fed);
@@ -67,7 +69,7 @@ void generate(const std::string& folder, const std::string& tokenizer_path, cons
 
 void add_generate_command(CLI::App& app) {
   struct Arguments {
-    std::string checkpoint, prompt, tokenizer;
+    std::string checkpoint, prompt, tokenizer, device = "cpu";
     SamplingOptions sampling;
     std::int64_t threads = 0;
   };
@@ -94,12 +96,14 @@ void add_generate_command(CLI::App& app) {
       ->check(CLI::Range(std::int64_t{0}, INT64_MAX));
   command->add_option("--tokenizer", args->tokenizer, "SentencePiece model; default: the checkpoint's own")
       ->type_name("FILE");
+  command->add_option("--device", args->device, "cpu or cuda; default: cpu")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   command->add_option("--threads", args->threads, "CPU threads; default: all")->check(CLI::Range(0, 1024));
   command->callback([args] {
     const std::string folder = resolve_checkpoint(args->checkpoint);
     use_threads(args->threads, 1);
     generate(folder, args->tokenizer.empty() ? tokenizer_of(folder) : args->tokenizer, args->prompt,
-             args->sampling);
+             args->sampling, args->device);
   });
 }
 

@@ -10,6 +10,7 @@ const char* name_of(cublasStatus_t result) { return cublasLtGetStatusName(result
 
 void check(cudaError_t result, std::string_view what) {
   if (result == cudaSuccess) return;
+  cudaGetLastError();  // forget it: it is told here, and must not be taken for an error of the next launch
   const char *name = cudaGetErrorName(result), *text = cudaGetErrorString(result);
   if (result == cudaErrorMemoryAllocation)
     run_error(

@@ -26,6 +26,7 @@ Queue::Queue(const QueueOptions&) { absent(); }
 Queue::~Queue() = default;
 CUstream_st* Queue::stream() const { return nullptr; }
 cublasLtContext* Queue::blas() const { return nullptr; }
+std::shared_ptr<void>& Queue::products() { absent(); }
 int Queue::multiprocessors() const { return 0; }
 std::int64_t Queue::graphs_recorded() const { return 0; }
 const void* Queue::live_bytes(const void*, std::size_t) { absent(); }

@@ -59,6 +59,7 @@ struct Queue::State {
 
   Owned<cudaStream_t, FreeStream> stream;
   Owned<cublasLtHandle_t, FreeBlas> blas;
+  std::shared_ptr<void> products;
   int multiprocessors = 0;
   Mode mode = Mode::Direct;
 
@@ -119,6 +120,7 @@ Queue::~Queue() {
 
 CUstream_st* Queue::stream() const { return state_->stream.get(); }
 cublasLtContext* Queue::blas() const { return state_->blas.get(); }
+std::shared_ptr<void>& Queue::products() { return state_->products; }
 int Queue::multiprocessors() const { return state_->multiprocessors; }
 std::int64_t Queue::graphs_recorded() const { return state_->recorded; }
 
@@ -173,6 +175,7 @@ void Queue::step(const std::function<void()>& work) {
     } catch (...) {
       cudaStreamEndCapture(stream(), &graph);
       if (graph != nullptr) cudaGraphDestroy(graph);
+      cudaGetLastError();  // of a recording that was broken off
       throw;
     }
     check(cudaStreamEndCapture(stream(), &graph), "cudaStreamEndCapture");
@@ -206,10 +209,12 @@ void Queue::download(const void* device, void* host, std::int64_t bytes) {
   wait();
 }
 void Queue::upload_later(const void* pinned, void* device, std::int64_t bytes) {
+  require(state_->mode == State::Mode::Direct, "Queue", "an upload inside a step");
   check(cudaMemcpyAsync(device, pinned, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, stream()),
         "upload");
 }
 void Queue::download_later(const void* device, void* pinned, std::int64_t bytes) {
+  require(state_->mode == State::Mode::Direct, "Queue", "a download inside a step");
   check(cudaMemcpyAsync(pinned, device, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost, stream()),
         "download");
 }

@@ -63,10 +63,11 @@ void write_files(const fs::path& folder, const CheckpointContents& contents) {
     add(name, copy_file(contents.tokenizer_file, (folder / name).string()));
   }
   const std::string model = (folder / "model.safetensors").string();
-  add("model.safetensors", write_hashed_safetensors(model, contents.weights, metadata));
+  add("model.safetensors", write_hashed_safetensors(model, contents.weights, metadata, contents.read));
   if (!contents.optimizer.empty()) {
     const std::string optimizer = (folder / "optimizer.safetensors").string();
-    add("optimizer.safetensors", write_hashed_safetensors(optimizer, contents.optimizer, metadata));
+    add("optimizer.safetensors",
+        write_hashed_safetensors(optimizer, contents.optimizer, metadata, contents.read));
   }
   if (!contents.state_json.empty()) add("state.json", write_file(folder / "state.json", contents.state_json));
   const nlohmann::ordered_json manifest = {

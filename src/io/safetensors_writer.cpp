@@ -36,19 +36,21 @@ std::string header_text(const std::vector<NamedTensor>& tensors,
 }  // namespace
 
 FileDigest write_hashed_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
-                                    const std::map<std::string, std::string>& metadata) {
+                                    const std::map<std::string, std::string>& metadata,
+                                    const HostReader& read) {
   const std::string header = header_text(tensors, metadata);
   const std::uint64_t length = header.size();
   HashedFile file(path);
   file.write(&length, sizeof length);
   file.write(header);
-  for (const NamedTensor& t : tensors) file.write(t.data.data, static_cast<std::size_t>(t.data.bytes()));
+  for (const NamedTensor& t : tensors)
+    file.write(read ? read(t.data) : t.data.data, static_cast<std::size_t>(t.data.bytes()));
   return file.close();
 }
 
 void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
                        const std::map<std::string, std::string>& metadata) {
-  write_hashed_safetensors(path, tensors, metadata);
+  write_hashed_safetensors(path, tensors, metadata, {});
 }
 
 }  // namespace compact

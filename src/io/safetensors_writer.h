@@ -8,8 +8,9 @@
 
 namespace compact {
 
-/// write_safetensors, which also tells size and hash of what it wrote.
+/// write_safetensors, which also tells size and hash of what it wrote. `read` may be empty.
 FileDigest write_hashed_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
-                                    const std::map<std::string, std::string>& metadata);
+                                    const std::map<std::string, std::string>& metadata,
+                                    const HostReader& read);
 
 }  // namespace compact

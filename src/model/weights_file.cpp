@@ -82,16 +82,18 @@ DType weights_dtype(const std::string& folder) {
   return DType::BF16;
 }
 
-void load_weights(const std::string& folder, const ModelConfig& config,
-                  const std::vector<NamedTensor>& into) {
+void load_weights(const std::string& folder, const ModelConfig& config, const std::vector<NamedTensor>& into,
+                  HostAccess host) {
   require_model_folder(folder);
   const SafetensorsReader file((std::filesystem::path(folder) / "model.safetensors").string());
   check_names(file, config);
   for (const auto& [name, to] : into) {
-    file.read(name, to);
-    if (!all_finite(to))
+    const Tensor values = host.begin_write(to);
+    file.read(name, values);
+    if (!all_finite(values))
       input_error("{}: tensor {} holds a value that is not finite (NaN or infinity); the model is damaged",
                   file.path(), name);
+    host.end_write(to);
   }
 }
 

@@ -49,7 +49,7 @@ AdamStep adam_step_of(const OptimizerOptions& options, const Parameter& p, const
   AdamStep step = adam_step(options.beta1, options.beta2, options.eps, t);
   step.lr = static_cast<float>(lr);
   step.decay = p.role() == Role::Norm ? 0.0f : static_cast<float>(decay_lr * options.weight_decay);
-  step.gradient_scale = update.gradient_scale;
+  step.gate = update.gate;
   return step;
 }
 

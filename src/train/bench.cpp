@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "bench_products.h"
+#include "compact/train/cuda_device.h"
 #include "compact/train/engine.h"
 #include "compact/train/machine.h"
 #include "compact/train/plan.h"
@@ -42,20 +43,23 @@ struct TimedStep {
 };
 
 // The step of median time: its ops add up to it, which medians of each would not.
-void take_median_step(std::vector<TimedStep> steps, const std::map<GemmCall, std::int64_t>& products,
-                      StepBench& bench) {
+void take_median_step(std::vector<TimedStep> steps, const StepProducts& products, StepBench& bench) {
   std::sort(steps.begin(), steps.end(),
             [](const TimedStep& a, const TimedStep& b) { return a.seconds < b.seconds; });
   const TimedStep& step = steps[steps.size() / 2];
-  bench.step_seconds = bench.outside_seconds = step.seconds;
+  bench.split_seconds = bench.outside_seconds = step.seconds;
+  const DType activation = llama_options(bench.run).types.activation;
   for (int i = 0; i < kOps; ++i) {
     OpBench op{static_cast<Op>(i), step.clock.of(static_cast<Op>(i)), {}};
     if (op.time.calls == 0) continue;
     if (op.op == Op::Gemm)
-      for (const auto& [call, count] : products)
+      for (const auto& [call, count] : products.calls)
         op.flops[call.operands] += GemmBench{call, 1, 0}.flops() * static_cast<double>(count);
-    if (op.op == Op::Attention)
-      op.flops[llama_options(bench.run).types.activation] = static_cast<double>(step.attention_flops);
+    if (op.op == Op::Attention) op.flops[activation] = static_cast<double>(step.attention_flops);
+    if (op.op == Op::Projection && products.projection_flops > 0)
+      op.flops[activation] = products.projection_flops;
+    if (op.op == Op::Optimizer && products.optimizer_flops > 0)
+      op.flops[activation] = products.optimizer_flops;
     bench.outside_seconds -= op.time.seconds;
     bench.ops.push_back(op);
   }
@@ -63,10 +67,66 @@ void take_median_step(std::vector<TimedStep> steps, const std::map<GemmCall, std
                    [](const OpBench& a, const OpBench& b) { return a.time.seconds > b.time.seconds; });
 }
 
-StepBench bench_step(RunConfig run, const ModelConfig& model, const BenchOptions& options) {
-  run.train.steps = options.repeats + 1;  // long enough for a new P, or not: the plan needs to know
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// Steps of one engine on the same random tokens.
+class Steps {
+ public:
+  Steps(const RunConfig& run, const ModelConfig& model, std::int64_t bytes, cuda::Queue* queue)
+      : queue_(queue),
+        arena_(queue != nullptr ? Device::Cuda : Device::Cpu, bytes),
+        engine_(arena_, run, model, queue),
+        communicator_(make_local_communicator()),
+        batch_(random_tokens(run.batch.tokens_per_step / run.data.sequence_length, run.data.sequence_length,
+                             model.vocab_size)) {
+    if (queue != nullptr) {
+      cuda::QueueOptions options = queue->options();
+      options.sync_checks = true;
+      waiting_ = std::make_unique<cuda::Queue>(options);
+    }
+    engine_.initialize();
+  }
+  /// A step as a run takes it, in seconds.
+  double whole() {
+    const auto start = Clock::now();
+    engine_.step(*communicator_, batch_, index_++, 1e-4);
+    return seconds_since(start);
+  }
+  /// A step with a clock on its ops: on a CUDA device each launch is waited for.
+  TimedStep split() {
+    TimedStep step;
+    Context& context = engine_.context();
+    const std::int64_t attention_before = context.flops.attention;
+    context.clock = &step.clock;
+    if (waiting_) context.queue = waiting_.get();
+    step.seconds = whole();
+    context.queue = queue_;
+    context.clock = nullptr;
+    step.attention_flops = context.flops.attention - attention_before;
+    return step;
+  }
+
+ private:
+  cuda::Queue* queue_;
+  std::unique_ptr<cuda::Queue> waiting_;
+  Arena arena_;
+  Engine engine_;
+  std::unique_ptr<Communicator> communicator_;
+  StepBatch batch_;
+  std::int64_t index_ = 0;
+};
+
+StepBench bench_step(RunConfig run, const ModelConfig& model, const BenchOptions& options,
+                     cuda::Queue* queue) {
+  // On a CUDA device steps are timed whole and by their ops in turns.
+  const int steps_a_repeat = queue != nullptr ? 2 : 1;
+  run.train.steps =
+      steps_a_repeat * (options.repeats + 1);  // long enough for a new P, or not: the plan needs to know
   const RunPlan plan = plan_run(run, model);
-  require_available(plan.peak, memory_table(plan.at_peak));
+  require_memory(queue, plan.peak, memory_table(plan.at_peak));
   StepBench bench;
   bench.run = run;
   bench.parameters = plan.parameters;
@@ -74,46 +134,38 @@ StepBench bench_step(RunConfig run, const ModelConfig& model, const BenchOptions
   bench.tokens = run.batch.tokens_per_step;
   bench.peak_bytes = plan.peak;
 
-  Arena arena(Device::Cpu, plan.peak);
-  Engine engine(arena, run, model);
-  Context& context = engine.context();
-  engine.initialize();
-  const auto communicator = make_local_communicator();
-  const StepBatch batch = random_tokens(run.batch.tokens_per_step / run.data.sequence_length,
-                                        run.data.sequence_length, model.vocab_size);
-  engine.step(*communicator, batch, 0, 1e-4);  // first touch of the memory, compilation of the products
+  const auto free_bytes = [queue] {
+    return queue != nullptr ? cuda::device_info(queue->options().device).free_memory : 0;
+  };
+  const std::int64_t free_before = free_bytes();
+  Steps steps(run, model, plan.peak, queue);
+  steps.whole();  // first touch of the memory, compilation of the products, recording of a graph
+  if (queue != nullptr) steps.split();
 
   // Steps and products take turns, so that a noisy minute hits both.
-  const std::map<GemmCall, std::int64_t> products = products_of(run, model);
-  std::vector<TimedStep> steps;
-  std::vector<double> sums;
+  const StepProducts products = products_of(run, model);
+  std::vector<TimedStep> split;
+  std::vector<double> whole, sums;
   std::map<GemmCall, std::vector<double>> times;
   for (int i = 0; i < options.repeats; ++i) {
-    TimedStep step;
-    const std::int64_t attention_before = context.flops.attention;
-    context.clock = &step.clock;
-    const auto start = Clock::now();
-    engine.step(*communicator, batch, i + 1, 1e-4);
-    step.seconds = seconds_since(start);
-    context.clock = nullptr;
-    step.attention_flops = context.flops.attention - attention_before;
-    steps.push_back(step);
+    split.push_back(steps.split());
+    whole.push_back(queue != nullptr ? steps.whole() : split.back().seconds);
     if (options.steps_only) continue;
     double sum = 0;
-    for (const auto& [call, count] : products) {
-      times[call].push_back(time_product(call, 3));
+    for (const auto& [call, count] : products.calls) {
+      times[call].push_back(time_product(call, 3, queue));
       sum += times[call].back() * static_cast<double>(count);
     }
     sums.push_back(sum);
   }
   bench.resident_peak_bytes = resident_peak_bytes();
-  take_median_step(std::move(steps), products, bench);
+  bench.device_bytes = free_before - free_bytes();
+  if (queue != nullptr) bench.graphs_recorded = queue->graphs_recorded();
+  bench.step_seconds = median(whole);
+  take_median_step(std::move(split), products, bench);
 
-  const auto median = [](std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
-  };
-  for (const auto& [call, seconds] : times) bench.gemms.push_back({call, products.at(call), median(seconds)});
+  for (const auto& [call, seconds] : times)
+    bench.gemms.push_back({call, products.calls.at(call), median(seconds)});
   if (!sums.empty()) bench.gemm_seconds = median(sums);
   std::stable_sort(bench.gemms.begin(), bench.gemms.end(), [](const GemmBench& a, const GemmBench& b) {
     return a.seconds * static_cast<double>(a.calls) > b.seconds * static_cast<double>(b.calls);
@@ -122,7 +174,7 @@ StepBench bench_step(RunConfig run, const ModelConfig& model, const BenchOptions
 }
 
 // The machine's speeds: at least what the products and steps of `bench` have reached.
-void take_speeds(const BenchOptions& options, Bench& bench) {
+void take_speeds(const BenchOptions& options, Bench& bench, cuda::Queue* queue) {
   std::map<DType, double> seen;
   const auto see = [&](const GemmBench& g) {
     double& fastest = seen[g.call.operands];
@@ -138,9 +190,15 @@ void take_speeds(const BenchOptions& options, Bench& bench) {
   const bool again = !options.steps_only;
   bench.machine.cpu = cpu_name();
   bench.machine.threads = omp_get_max_threads();
-  bench.machine.bandwidth = memory_bandwidth(again ? measure_memory_bandwidth() : 0);
+  if (queue != nullptr) {
+    const cuda::DeviceInfo card = cuda::device_info(queue->options().device);
+    bench.machine.card = cuda::describe(card);
+    bench.machine.data_sheet = cuda::device_peaks(card.name);
+  }
+  bench.machine.bandwidth = memory_bandwidth(again ? measure_memory_bandwidth(queue) : 0, queue);
   for (const auto& [type, fastest] : seen)
-    bench.machine.gemm_peak[type] = gemm_peak(type, std::max(fastest, again ? measure_gemm_peak(type) : 0.0));
+    bench.machine.gemm_peak[type] =
+        gemm_peak(type, std::max(fastest, again ? measure_gemm_peak(type, queue) : 0.0), queue);
 }
 
 }  // namespace
@@ -152,9 +210,10 @@ double floor_seconds(const OpBench& op, const MachineBench& machine) {
 }
 
 Bench bench_run(const RunConfig& run, const ModelConfig& model, const BenchOptions& options) {
+  const std::unique_ptr<cuda::Queue> queue = open_queue(run);
   Bench bench;
-  bench.steps.push_back(bench_step(run, model, options));
-  take_speeds(options, bench);
+  bench.steps.push_back(bench_step(run, model, options, queue.get()));
+  take_speeds(options, bench, queue.get());
   return bench;
 }
 
@@ -165,15 +224,19 @@ Bench bench_machine(const BenchOptions& options) {
   model.intermediate_size = 1376;
   model.layers = model.heads = model.kv_heads = 8;
   RunConfig run;
-  run.batch = {2048, 8};
+  run.device = options.device;
+  const std::unique_ptr<cuda::Queue> queue = open_queue(run);
+  const std::int64_t sequences = queue ? 32 : 8;
+  run.batch = {sequences * run.data.sequence_length, sequences};
   Bench bench;
   for (const DType type : {DType::F32, DType::BF16}) {
     if (!options.steps_only)
-      for (const GemmBench& shape : bench_shapes(type, options.repeats)) bench.shapes.push_back(shape);
+      for (const GemmBench& shape : bench_shapes(type, options.repeats, queue.get()))
+        bench.shapes.push_back(shape);
     run.precision = type == DType::BF16 ? "bf16" : "fp32";
-    bench.steps.push_back(bench_step(run, model, options));
+    bench.steps.push_back(bench_step(run, model, options, queue.get()));
   }
-  take_speeds(options, bench);
+  take_speeds(options, bench, queue.get());
   return bench;
 }
 

@@ -65,6 +65,26 @@ std::string budget_line(std::string_view name, double seconds, double share, std
                      floor > 0 ? fmt::format("{:.0f}%", 100 * floor / seconds) : "-");
 }
 
+bool on_card(const MachineBench& machine) { return !machine.card.empty(); }
+
+double speed_of(const StepBench& s) { return static_cast<double>(s.step_flops) / s.step_seconds; }
+
+// Of the peak of products of the run's type; a run may have some of the other type as well.
+double peak_fraction(const StepBench& s, const MachineBench& machine) {
+  return speed_of(s) / machine.gemm_peak.at(s.run.precision == "bf16" ? DType::BF16 : DType::F32);
+}
+
+std::optional<double> sheet_fraction(const StepBench& s, const MachineBench& machine) {
+  if (!machine.data_sheet) return std::nullopt;
+  return speed_of(s) / (s.run.precision == "bf16" ? machine.data_sheet->bf16 : machine.data_sheet->fp32);
+}
+
+std::string sheet_text(const StepBench& s, const MachineBench& machine) {
+  if (!on_card(machine)) return "";
+  const std::optional<double> fraction = sheet_fraction(s, machine);
+  return fraction ? fmt::format(" and {:.0f}% of the data sheet's", 100 * *fraction) : ", data sheet n/a";
+}
+
 std::string step_text(const StepBench& s, const MachineBench& machine) {
   std::string out = fmt::format(
       "one step: {} parameters, {}, {}, preset {}, {} sequences of {} tokens in micro-batches of {}\n",
@@ -76,23 +96,28 @@ std::string step_text(const StepBench& s, const MachineBench& machine) {
   std::int64_t calls = 0;
   for (const OpBench& op : s.ops) {
     const double least = floor_seconds(op, machine);
-    out += budget_line(name_of(op.op), op.time.seconds, op.time.seconds / s.step_seconds, op.time.calls,
+    out += budget_line(name_of(op.op), op.time.seconds, op.time.seconds / s.split_seconds, op.time.calls,
                        static_cast<double>(op.time.bytes), total_flops(op), least);
     bytes += static_cast<double>(op.time.bytes);
     flops += total_flops(op);
     floor += least;
     calls += op.time.calls;
   }
-  out += budget_line("waiting, rest", s.outside_seconds, s.outside_seconds / s.step_seconds, 0, 0, 0, 0);
-  out += budget_line("step", s.step_seconds, 1, calls, bytes, flops, floor);
+  out += budget_line("waiting, rest", s.outside_seconds, s.outside_seconds / s.split_seconds, 0, 0, 0, 0);
+  out += budget_line("step", s.split_seconds, 1, calls, bytes, flops, floor);
 
   const Budget b = budget_of(s);
-  const auto percent = [&](double seconds) { return 100 * seconds / s.step_seconds; };
+  const auto percent = [&](double seconds) { return 100 * seconds / s.split_seconds; };
   out += fmt::format(
       "matrix products {:.1f}%, attention {:.1f}%, other ops {:.1f}%, optimizer {:.1f}%, waiting {:.1f}%\n",
       percent(b.gemm), percent(b.attention), percent(b.other), percent(b.optimizer), percent(b.outside));
-  out += fmt::format("{:.0f} tokens/s; memory {}\n", static_cast<double>(s.tokens) / s.step_seconds,
-                     human_bytes(s.peak_bytes));
+  if (on_card(machine))
+    out += fmt::format(
+        "as a run takes it, without waiting for each launch: {:.1f} ms; on the card {}, graphs recorded {}\n",
+        s.step_seconds * 1e3, human_bytes(s.device_bytes), s.graphs_recorded);
+  out += fmt::format("{:.0f} tokens/s, {:.0f}% of the measured peak{}; memory {}\n",
+                     static_cast<double>(s.tokens) / s.step_seconds, 100 * peak_fraction(s, machine),
+                     sheet_text(s, machine), human_bytes(s.peak_bytes));
   if (s.gemms.empty()) return out;
   return out +
          fmt::format("its products alone take {:.3f} s; step / products = {:.2f}\n\n", s.gemm_seconds,
@@ -124,7 +149,7 @@ Json step_json(const StepBench& s, const MachineBench& machine) {
     const double least = floor_seconds(op, machine);
     ops.push_back({{"name", name_of(op.op)},
                    {"seconds", op.time.seconds},
-                   {"share", op.time.seconds / s.step_seconds},
+                   {"share", op.time.seconds / s.split_seconds},
                    {"calls", op.time.calls},
                    {"bytes", op.time.bytes},
                    {"flops", total_flops(op)},
@@ -134,6 +159,7 @@ Json step_json(const StepBench& s, const MachineBench& machine) {
                    {"floor_fraction", least / op.time.seconds}});
   }
   const Budget b = budget_of(s);
+  const std::optional<double> sheet = sheet_fraction(s, machine);
   return {{"precision", s.run.precision},
           {"optimizer", s.run.optimizer.name},
           {"preset", s.run.memory.preset},
@@ -142,10 +168,15 @@ Json step_json(const StepBench& s, const MachineBench& machine) {
           {"micro_batch", s.run.batch.micro_batch},
           {"sequence_length", s.run.data.sequence_length},
           {"step_seconds", s.step_seconds},
+          {"split_seconds", s.split_seconds},
           {"tokens_per_second", static_cast<double>(s.tokens) / s.step_seconds},
           {"step_flops", s.step_flops},
+          {"peak_fraction", peak_fraction(s, machine)},
+          {"data_sheet_fraction", sheet ? Json(*sheet) : Json(nullptr)},
           {"peak_bytes", s.peak_bytes},
           {"resident_peak_bytes", s.resident_peak_bytes},
+          {"device_bytes", s.device_bytes},
+          {"graphs_recorded", s.graphs_recorded},
           {"budget",
            {{"gemm", b.gemm},
             {"attention", b.attention},
@@ -162,10 +193,13 @@ Json step_json(const StepBench& s, const MachineBench& machine) {
 
 std::string bench_text(const Bench& bench) {
   const MachineBench& m = bench.machine;
-  std::string out = fmt::format("{}, {} threads: memory {:.1f} GB/s", m.cpu, m.threads, m.bandwidth * 1e-9);
+  std::string out = on_card(m) ? m.card : fmt::format("{}, {} threads", m.cpu, m.threads);
+  out += fmt::format(": memory {:.1f} GB/s", m.bandwidth * 1e-9);
   for (const auto& [type, speed] : m.gemm_peak)
     out += fmt::format(", {} products {:.0f} GFLOP/s", precision_of(type), speed * 1e-9);
-  out += "\nof floor: the time that the memory's bandwidth or the products' peak allows, of the time taken (above 100 %: from a cache)\n";
+  out +=
+      "\nof floor: the time that the memory's bandwidth or the products' peak allows, of the time taken "
+      "(above 100 %: from a cache)\n";
   if (!bench.shapes.empty()) out += "\nmatrix products alone\n" + gemm_table(bench.shapes, m);
   for (const StepBench& step : bench.steps) out += "\n" + step_text(step, m);
   return out;
@@ -177,11 +211,18 @@ std::string bench_json(const Bench& bench) {
   for (const auto& [type, speed] : m.gemm_peak) peaks[std::string(precision_of(type))] = speed;
   Json steps = Json::array();
   for (const StepBench& step : bench.steps) steps.push_back(step_json(step, m));
-  return Json{
-      {"machine",
-       {{"cpu", m.cpu}, {"threads", m.threads}, {"bytes_per_second", m.bandwidth}, {"gemm_peak", peaks}}},
-      {"shapes", gemm_json(bench.shapes, m)},
-      {"steps", steps}}
+  const Json card = on_card(m) ? Json(m.card) : Json(nullptr);
+  const Json sheet =
+      m.data_sheet ? Json{{"bf16", m.data_sheet->bf16}, {"fp32", m.data_sheet->fp32}} : Json(nullptr);
+  return Json{{"machine",
+               {{"cpu", m.cpu},
+                {"threads", m.threads},
+                {"card", card},
+                {"bytes_per_second", m.bandwidth},
+                {"gemm_peak", peaks},
+                {"data_sheet_peak", sheet}}},
+              {"shapes", gemm_json(bench.shapes, m)},
+              {"steps", steps}}
       .dump(2);
 }
 

@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <map>
+#include <utility>
 
 #include "compact/core/error.h"
+#include "compact/cuda/queue.h"
 #include "compact/kernels/elementwise.h"
 #include "compact/kernels/global_norm.h"
+#include "compact/kernels/update_gate.h"
+#include "compact/memory/host_access.h"
 #include "compact/model/weights_file.h"
 
 namespace compact {
@@ -69,11 +74,17 @@ OptimizerOptions optimizer_options(const RunConfig& run) {
   return o;
 }
 
-Engine::Engine(Arena& arena, const RunConfig& run, const ModelConfig& model)
-    : run_(run), context_(arena), model_(context_, model, llama_options(run)) {
+Engine::Engine(Arena& arena, const RunConfig& run, const ModelConfig& model, cuda::Queue* queue)
+    : run_(run), context_(arena, queue), model_(context_, model, llama_options(run)) {
   optimizer_ = make_optimizer(optimizer_options(run));
   optimizer_->allocate(context_, model_.parameters());
-  tokens_.emplace(arena, run_.batch.micro_batch * run_.data.sequence_length);
+  const std::int64_t sequences = run_.batch.tokens_per_step / run_.data.sequence_length,
+                     B = run_.batch.micro_batch;
+  tokens_.emplace(context_, B * run_.data.sequence_length, (sequences + B - 1) / B);
+  numbers_ = arena.persistent("step numbers", {4}, DType::F64, Category::Workspace);
+  loss_total_ = numbers_.slice(0, 1);
+  squares_ = numbers_.slice(1, 1);
+  gate_ = Tensor(numbers_.slice(2, 2).data, {3}, DType::F32);
   norm_ = arena.persistent("grad_norm", {1}, DType::F32, Category::Workspace);
 }
 
@@ -89,14 +100,17 @@ void Engine::load(const std::string& folder) {
   for (NamedTensor& tensor : into)
     for (const NamedTensor& state : states)
       if (state.name == tensor.name + ".master") tensor.data = state.data;
-  load_weights(folder, model_.config(), into);
+  load_weights(folder, model_.config(), into, HostAccess(context_.queue));
   for (std::size_t i = 0; i < weights.size(); ++i)
     if (into[i].data.data != weights[i].data.data) copy(context_, into[i].data, weights[i].data);
 }
 
 std::string Engine::first_weight_not_finite() {
-  for (const Parameter& p : model_.parameters())
-    if (!std::isfinite(norm_of({p.weight}))) return p.members.front().name;
+  HostAccess host(context_.queue);
+  for (const Parameter& p : model_.parameters()) {
+    global_norm(context_, {&p.weight, 1}, norm_);
+    if (!std::isfinite(*static_cast<const float*>(host.read(norm_)))) return p.members.front().name;
+  }
   return "";
 }
 
@@ -132,88 +146,104 @@ void Engine::enter_window(std::int64_t index) {
 }
 
 StepResult Engine::step(Communicator& communicator, const StepBatch& batch, std::int64_t index, double lr) {
-  const std::int64_t B = run_.batch.micro_batch;
-  Pass pass{B, run_.data.sequence_length, index, true,
-            1.0f / static_cast<float>(std::max<std::int64_t>(batch.targets, 1))};
   enter_window(index);
-  const Update update{index, exponent_ + 1, exponent_ + 1 - window_start_, lr, 1.0f};
-  if (run_.optimizer.update == "per_layer") return step_by_layer(communicator, batch, pass, update);
+  const Update update{index, exponent_ + 1, exponent_ + 1 - window_start_, lr, gate_.f32()};
+  tokens_->stage(batch.inputs, batch.labels, batch.sequences * run_.data.sequence_length);
+  if (context_.queue == nullptr) {
+    run_step(communicator, batch, update);
+  } else {
+    // Only the run that launches counts and is timed.
+    const FlopCount flops = context_.flops;
+    OpClock* const clock = std::exchange(context_.clock, nullptr);
+    bool counted = false;
+    context_.queue->step([&] {
+      context_.flops = flops;
+      context_.clock = counted ? clock : nullptr;
+      counted = true;
+      run_step(communicator, batch, update);
+    });
+    context_.clock = clock;
+  }
+  return result_of(batch, update);
+}
 
-  double losses[1] = {0};
+void Engine::run_step(Communicator& communicator, const StepBatch& batch, const Update& update) {
+  const std::int64_t B = run_.batch.micro_batch;
+  Pass pass{B, run_.data.sequence_length, update.index, true,
+            1.0f / static_cast<float>(std::max<std::int64_t>(batch.targets, 1))};
+  const bool by_layer = run_.optimizer.update == "per_layer";
+  require(!by_layer || batch.sequences <= B, "Engine::step", "per-layer updates need one micro-batch a step");
+  // Without a counted token there is nothing to learn: no weight may move, not even by old moments.
+  const bool updates = batch.targets > 0;
+  judged_.clear();
+  zero(context_, loss_total_);
+  open_gate(context_, squares_, gate_);
+
+  const auto take_layer = [&](std::size_t first, std::size_t count) {
+    if (judged_.empty()) {  // the first gradients are those of the head, with which the loss is complete
+      add_sum(context_, tokens_->loss, loss_total_);
+      communicator.all_reduce_sum(context_, loss_total_);
+    }
+    judge(communicator, first, first + count);
+    if (updates) update_parameters(first, first + count, update);
+  };
   for (std::int64_t at = 0; at < batch.sequences; at += B) {
-    tokens_->stage(batch.inputs, batch.labels, at * pass.T, std::min(B, batch.sequences - at) * pass.T);
-    model_.forward_backward(context_, pass, tokens_->ids, tokens_->labels, tokens_->loss, {});
-    losses[0] += tokens_->losses().sum;
+    const Tokens tokens = tokens_->pass(at / B);
+    model_.forward_backward(context_, pass, tokens.ids, tokens.labels, tokens_->loss,
+                            by_layer ? OnGradients(take_layer) : OnGradients());
+    if (!by_layer) add_sum(context_, tokens_->loss, loss_total_);
     pass.first = false;
   }
-
-  std::vector<Tensor> gradients;
-  for (const Parameter& p : model_.parameters()) gradients.push_back(p.gradient);
-  for (const Tensor& gradient : gradients) communicator.all_reduce_sum(context_, gradient);
-  communicator.all_reduce_sum(losses);
-
-  StepResult result;
-  result.loss = losses[0] / static_cast<double>(std::max<std::int64_t>(batch.targets, 1));
-  result.grad_norm = norm_of(gradients);
-  // Without a counted token there is nothing to learn: no weight may move, not even by old moments.
-  if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm) || batch.targets == 0) return result;
-
-  Update clipped = update;
-  if (run_.optimizer.clip_norm)
-    clipped.gradient_scale = clip_scale(result.grad_norm, *run_.optimizer.clip_norm);
-  for (std::size_t i = 0; i < model_.parameters().size(); ++i)
-    optimizer_->update(context_, model_.parameters()[i], i, clipped);
-  ++exponent_;
-  result.applied = true;
-  return result;
+  if (by_layer) return;
+  const std::size_t all = model_.parameters().size();
+  communicator.all_reduce_sum(context_, loss_total_);
+  judge(communicator, 0, all);
+  if (updates) update_parameters(0, all, update);
 }
 
-StepResult Engine::step_by_layer(Communicator& communicator, const StepBatch& batch, const Pass& pass,
-                                 const Update& update) {
-  require(batch.sequences <= pass.B, "Engine::step", "per-layer updates need one micro-batch a step");
+void Engine::judge(Communicator& communicator, std::size_t first, std::size_t end) {
+  judged_.push_back(first);
+  std::vector<Tensor> gradients;
+  for (std::size_t i = first; i < end; ++i) gradients.push_back(model_.parameters()[i].gradient);
+  for (const Tensor& gradient : gradients) communicator.all_reduce_sum(context_, gradient);
+  global_norm(context_, gradients, norm_);
+  update_gate(context_, loss_total_, norm_, run_.optimizer.clip_norm.value_or(0.0), squares_, gate_);
+}
+
+void Engine::update_parameters(std::size_t first, std::size_t end, const Update& update) {
+  for (std::size_t i = first; i < end; ++i) optimizer_->update(context_, model_.parameters()[i], i, update);
+}
+
+StepResult Engine::result_of(const StepBatch& batch, const Update& update) {
   StepResult result;
-  tokens_->stage(batch.inputs, batch.labels, 0, batch.sequences * pass.T);
-  double squares = 0;
-  bool loss_known = false;
-  const auto consume = [&](std::size_t first, std::size_t count) {
-    if (!loss_known) {
-      double losses[1] = {tokens_->losses().sum};
-      communicator.all_reduce_sum(losses);
-      result.loss = losses[0] / static_cast<double>(std::max<std::int64_t>(batch.targets, 1));
-      loss_known = true;
-      result.applied = batch.targets > 0;
-    }
-    std::vector<Tensor> gradients;
-    for (std::size_t i = first; i < first + count; ++i) gradients.push_back(model_.parameters()[i].gradient);
-    for (const Tensor& gradient : gradients) communicator.all_reduce_sum(context_, gradient);
-    const double norm = norm_of(gradients);
-    squares += norm * norm;
-    if (!std::isfinite(result.loss) || !std::isfinite(norm))
-      run_error(
-          "update {}: the loss or the gradient of {} is not finite; with optimizer.update \"per_layer\" "
-          "layers behind "
-          "it may have been updated already, so the run ends here; a checkpoint that it has stays. A smaller "
-          "optimizer.lr or more warmup helps; with optimizer.update \"per_step\" such a step is skipped",
-          update.index, model_.parameters()[first].members.front().name);
-    for (std::size_t i = first; result.applied && i < first + count; ++i)
-      optimizer_->update(context_, model_.parameters()[i], i, update);
-  };
-  model_.forward_backward(context_, pass, tokens_->ids, tokens_->labels, tokens_->loss, consume);
-  result.grad_norm = std::sqrt(squares);
+  if (context_.planning()) return result;
+  HostAccess host(context_.queue);
+  const auto* numbers = static_cast<const double*>(host.read(numbers_));
+  float gate[3];
+  std::memcpy(gate, numbers + 2, sizeof(gate));
+  result.loss = numbers[0] / static_cast<double>(std::max<std::int64_t>(batch.targets, 1));
+  result.grad_norm = std::sqrt(numbers[1]);
+  const bool open = gate[1] != 0;
+  if (!open && run_.optimizer.update == "per_layer") {
+    const std::size_t layer = judged_[static_cast<std::size_t>(gate[2])];
+    run_error(
+        "update {}: the loss or the gradient of {} is not finite; with optimizer.update \"per_layer\" "
+        "layers behind "
+        "it may have been updated already, so the run ends here; a checkpoint that it has stays. A smaller "
+        "optimizer.lr or more warmup helps; with optimizer.update \"per_step\" such a step is skipped",
+        update.index, model_.parameters()[layer].members.front().name);
+  }
+  result.applied = open && batch.targets > 0;
   if (result.applied) ++exponent_;
   return result;
-}
-
-double Engine::norm_of(const std::vector<Tensor>& gradients) {
-  global_norm(context_, gradients, norm_);
-  return context_.planning() ? 0.0 : static_cast<double>(norm_.f32()[0]);
 }
 
 LossSum Engine::evaluate(const std::vector<std::int32_t>& inputs, const std::vector<std::int32_t>& labels,
                          std::int64_t sequences) {
   const Pass pass{run_.batch.micro_batch, run_.data.sequence_length};
-  tokens_->stage(inputs, labels, 0, sequences * pass.T);
-  model_.forward(context_, pass, tokens_->ids, tokens_->labels, tokens_->loss);
+  tokens_->stage(inputs, labels, sequences * pass.T);
+  const Tokens tokens = tokens_->pass(0);
+  model_.forward(context_, pass, tokens.ids, tokens.labels, tokens_->loss);
   return tokens_->losses();
 }
 

@@ -7,16 +7,17 @@
 #include "compact/core/error.h"
 #include "compact/core/philox.h"
 #include "compact/io/checkpoint.h"
+#include "compact/memory/host_access.h"
 #include "compact/model/weights_file.h"
-#include "compact/train/machine.h"
+#include "compact/train/cuda_device.h"
 
 namespace compact {
 
 struct InferenceModel::Parts {
-  Parts(Arena& arena, const ModelConfig& config, DType dtype, const InferenceSizes& sizes)
-      : context(arena),
+  Parts(Arena& arena, cuda::Queue* queue, const ModelConfig& config, DType dtype, const InferenceSizes& sizes)
+      : context(arena, queue),
         model(context, config, options(dtype, std::max(sizes.T, sizes.positions))),
-        tokens(arena, std::max(sizes.batch * sizes.T, sizes.positions)) {
+        tokens(context, std::max(sizes.batch * sizes.T, sizes.positions), 1) {
     logits = arena.persistent("logits", {config.vocab_size}, DType::F32, Category::Workspace);
     if (sizes.positions > 0) caches = model.make_caches(context, sizes.positions);
   }
@@ -33,49 +34,56 @@ struct InferenceModel::Parts {
   Llama model;
   TokenBuffers tokens;
   Tensor logits;  // [V] F32
+  const std::vector<std::int32_t> no_labels;
   std::vector<BlockCache> caches;
 };
 
 void InferenceModel::rehearse(Arena& arena, const ModelConfig& config, DType dtype,
                               const InferenceSizes& sizes) {
-  Parts parts(arena, config, dtype, sizes);
-  if (sizes.batch > 0)
-    parts.model.forward(parts.context, {sizes.batch, sizes.T}, parts.tokens.ids, parts.tokens.labels,
-                        parts.tokens.loss);
+  Parts parts(arena, nullptr, config, dtype, sizes);
+  const Tokens tokens = parts.tokens.pass(0);
+  if (sizes.batch > 0) {
+    parts.model.forward(parts.context, {sizes.batch, sizes.T}, tokens.ids, tokens.labels, parts.tokens.loss);
+    parts.tokens.losses();
+  }
   if (sizes.positions == 0) return;
-  parts.model.decode(parts.context, 0, parts.tokens.ids.slice(0, sizes.prompt), parts.caches, parts.logits);
-  parts.model.decode(parts.context, sizes.positions - 1, parts.tokens.ids.slice(0, 1), parts.caches,
-                     parts.logits);
+  parts.model.decode(parts.context, 0, tokens.ids.slice(0, sizes.prompt), parts.caches, parts.logits);
+  parts.model.decode(parts.context, sizes.positions - 1, tokens.ids.slice(0, 1), parts.caches, parts.logits);
 }
 
-InferenceModel::InferenceModel(const std::string& folder, const InferenceSizes& sizes)
+InferenceModel::InferenceModel(const std::string& folder, const InferenceSizes& sizes, cuda::Queue* queue)
     : config_(load_model_config(folder + "/config.json")), sizes_(sizes) {
   const DType dtype = weights_dtype(folder);
-  Arena plan(Device::Plan, Arena::kUnlimited);
+  const Device device = queue == nullptr ? Device::Cpu : Device::Cuda;
+  if (queue != nullptr) check_cuda_computes(config_, folder);
+  Arena plan(Device::Plan, Arena::kUnlimited, device);
   rehearse(plan, config_, dtype, sizes);
-  require_available(plan.ledger().peak(), memory_table(plan.ledger().at_peak()));
-  arena_ = std::make_unique<Arena>(Device::Cpu, plan.ledger().peak());
-  parts_ = std::make_unique<Parts>(*arena_, config_, dtype, sizes);
-  load_weights(folder, config_, parts_->model.named_weights());
+  require_memory(queue, plan.ledger().peak(), memory_table(plan.ledger().at_peak()));
+  arena_ = std::make_unique<Arena>(device, plan.ledger().peak());
+  parts_ = std::make_unique<Parts>(*arena_, queue, config_, dtype, sizes);
+  load_weights(folder, config_, parts_->model.named_weights(), HostAccess(queue));
 }
 
 InferenceModel::~InferenceModel() = default;
 
 LossSum InferenceModel::batch_loss(const std::vector<std::int32_t>& inputs,
                                    const std::vector<std::int32_t>& labels, std::int64_t sequences) {
-  TokenBuffers& tokens = parts_->tokens;
-  tokens.stage(inputs, labels, 0, sequences * sizes_.T);
-  parts_->model.forward(parts_->context, {sizes_.batch, sizes_.T}, tokens.ids, tokens.labels, tokens.loss);
-  return tokens.losses();
+  parts_->tokens.stage(inputs, labels, sequences * sizes_.T);
+  const Tokens tokens = parts_->tokens.pass(0);
+  parts_->model.forward(parts_->context, {sizes_.batch, sizes_.T}, tokens.ids, tokens.labels,
+                        parts_->tokens.loss);
+  return parts_->tokens.losses();
 }
 
 const std::vector<float>& InferenceModel::next_logits(const std::vector<std::int32_t>& ids) {
   const auto n = static_cast<std::int64_t>(ids.size());
-  std::copy(ids.begin(), ids.end(), parts_->tokens.ids.i32());
-  parts_->model.decode(parts_->context, position_, parts_->tokens.ids.slice(0, n), parts_->caches,
+  parts_->tokens.stage(ids, parts_->no_labels, n);
+  parts_->model.decode(parts_->context, position_, parts_->tokens.pass(0).ids.slice(0, n), parts_->caches,
                        parts_->logits);
   position_ += n;
-  logits_.assign(parts_->logits.f32(), parts_->logits.f32() + config_.vocab_size);
+  HostAccess host(parts_->context.queue);
+  const auto* logits = static_cast<const float*>(host.read(parts_->logits));
+  logits_.assign(logits, logits + config_.vocab_size);
   return logits_;
 }
 

@@ -15,10 +15,13 @@
 #include <sstream>
 
 #include "compact/core/error.h"
+#include "compact/cuda/device.h"
+#include "compact/cuda/queue.h"
 #include "compact/io/file.h"
 #include "compact/kernels/elementwise.h"
 #include "compact/kernels/gemm.h"
 #include "compact/kernels/global_norm.h"
+#include "machine_card.h"
 
 namespace compact {
 
@@ -115,7 +118,8 @@ std::string cpu_name() {
   return "unknown CPU";
 }
 
-double measure_gemm_peak(DType type) {
+double measure_gemm_peak(DType type, cuda::Queue* queue) {
+  if (queue != nullptr) return measure_gemm_peak_of_card(type, *queue);
   constexpr std::int64_t n = 1536;
   // Where bf16 products are computed in fp32, converted copies lie beside the operands.
   Arena arena(Device::Cpu, std::int64_t{128} << 20);
@@ -128,7 +132,8 @@ double measure_gemm_peak(DType type) {
   return best_of(6, 2.0 * n * n * n, [&] { gemm(context, a, Transpose::No, b, Transpose::No, c, false); });
 }
 
-double measure_memory_bandwidth() {
+double measure_memory_bandwidth(cuda::Queue* queue) {
+  if (queue != nullptr) return measure_memory_bandwidth_of_card(*queue);
   constexpr std::int64_t rows = 1 << 15, cols = 1 << 10,
                          bytes = 4 * rows * cols;  // 128 MiB: no cache holds it
   Arena arena(Device::Cpu, 3 * bytes + Arena::kAlignment);
@@ -156,8 +161,11 @@ std::string cache_folder() {
 }
 
 // What `measure` gives for `what`, from the cache where that is not below `seen`.
-double cached_speed(const std::string& what, double seen, const std::function<double()>& measure) {
-  const std::string key = cpu_name() + ", " + what + ", threads " + std::to_string(omp_get_max_threads());
+double cached_speed(const std::string& what, double seen, const cuda::Queue* queue,
+                    const std::function<double()>& measure) {
+  const std::string key =
+      queue != nullptr ? cuda::device_info(queue->options().device).name + ", " + what
+                       : cpu_name() + ", " + what + ", threads " + std::to_string(omp_get_max_threads());
   const std::string folder = cache_folder(), path = folder + "/machine.json";
   nlohmann::json known = nlohmann::json::object();
   // The cache is a convenience: whatever is wrong with it, the speed is measured.
@@ -167,7 +175,9 @@ double cached_speed(const std::string& what, double seen, const std::function<do
     if (known.contains(key) && known[key].is_number() && known[key].get<double>() >= std::max(seen, 1.0))
       return known[key].get<double>();
   }
-  const double speed = std::max(seen, measure());
+  const double measured = measure();
+  const double speed = std::max(seen, measured);
+  if (measured == 0) return speed;
   known[key] = speed;
   if (!folder.empty()) {
     try {
@@ -182,11 +192,22 @@ double cached_speed(const std::string& what, double seen, const std::function<do
 
 }  // namespace
 
-double gemm_peak(DType type, double seen) {
-  return cached_speed(type == DType::BF16 ? "products bf16" : "products fp32", seen,
-                      [type] { return measure_gemm_peak(type); });
+double gemm_peak(DType type, double seen, cuda::Queue* queue) {
+  const bool tf32 = queue != nullptr && queue->options().tf32;
+  const char* what = type == DType::BF16 ? "products bf16" : tf32 ? "products tf32" : "products fp32";
+  return cached_speed(what, seen, queue, [type, queue] { return measure_gemm_peak(type, queue); });
 }
 
-double memory_bandwidth(double seen) { return cached_speed("memory", seen, measure_memory_bandwidth); }
+double memory_bandwidth(double seen, cuda::Queue* queue) {
+  return cached_speed("memory", seen, queue, [queue] { return measure_memory_bandwidth(queue); });
+}
+
+double reference_peak(DType type, double seen, cuda::Queue* queue) {
+  if (queue != nullptr && !(type == DType::F32 && queue->options().tf32)) {
+    const auto peaks = cuda::device_peaks(cuda::device_info(queue->options().device).name);
+    if (peaks) return std::max(seen, type == DType::BF16 ? peaks->bf16 : peaks->fp32);
+  }
+  return gemm_peak(type, seen, queue);
+}
 
 }  // namespace compact

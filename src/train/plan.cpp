@@ -30,7 +30,7 @@ Work minus(const Work& a, const Work& b) {
 }  // namespace
 
 RunPlan plan_run(const RunConfig& run, const ModelConfig& model) {
-  Arena arena(Device::Plan, Arena::kUnlimited);
+  Arena arena(Device::Plan, Arena::kUnlimited, run.device == "cuda" ? Device::Cuda : Device::Cpu);
   Engine engine(arena, run, model);
   const auto communicator = make_local_communicator();
   RunPlan plan;
@@ -68,6 +68,7 @@ RunPlan plan_run(const RunConfig& run, const ModelConfig& model) {
   plan.at_peak = arena.ledger().at_peak();
   plan.live = arena.ledger().live_at_peak();
 
+  if (run.device == "cuda") plan.ops_per_byte = run.precision == "bf16" ? 200 : 14;
   plan.parameters = model.parameters();
   for (const Parameter& p : engine.model().parameters()) plan.gradient_elements += p.gradient.elements();
   return plan;

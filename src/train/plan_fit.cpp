@@ -32,10 +32,6 @@ std::vector<std::int64_t> chunks(const RunConfig& run, const ModelConfig& model)
   return sizes;
 }
 
-double cost(const RunPlan& plan) {
-  return static_cast<double>(plan.step_flops()) + kOpsPerByte * static_cast<double>(plan.step_bytes());
-}
-
 }  // namespace
 
 FittingRun fit_run(const RunConfig& run, const ModelConfig& model, std::int64_t bytes) {
@@ -67,7 +63,7 @@ FittingRun fit_run(const RunConfig& run, const ModelConfig& model, std::int64_t 
           too_large = middle + 1;
         }
       }
-      if (!best || cost(found.plan) < cost(best->plan)) best = found;
+      if (!best || found.plan.cost() < best->plan.cost()) best = found;
       if (fitting == 0) break;  // smaller micro-batches only do the same in more pieces
     }
   if (best) return *best;

@@ -29,12 +29,14 @@ const std::vector<std::pair<std::string_view, std::string_view>> kSections = {
     {"schedule", "The learning rate over the run."},
     {"eval", "How the validation loss is measured."},
     {"train", "Length of the run and what is written on the way."},
+    {"cuda", "How the card is used (docs/cuda.md); read with `device` `cuda`."},
 };
 
 std::vector<RunKey> make_keys() {
   const std::vector<std::string_view> dtypes = {"fp32", "bf16"};
   const RunKey::When with_compact{"optimizer.name", {"compact"}};
   const RunKey::When with_bf16{"precision", {"bf16"}};
+  const RunKey::When with_cuda{"device", {"cuda"}};
   return {
       {.path = "model",
        .field = [](RunConfig& c) -> RunField { return &c.model; },
@@ -246,6 +248,29 @@ std::vector<RunKey> make_keys() {
        .required = true,
        .may_change = true},
 
+      {.path = "cuda.device",
+       .field = [](RunConfig& c) -> RunField { return &c.cuda.device; },
+       .about = "which card, counted from 0 among those that the driver shows",
+       .bounds = {.lowest = 0, .highest = 1023},
+       .may_change = true,
+       .when = with_cuda},
+      {.path = "cuda.graph",
+       .field = [](RunConfig& c) -> RunField { return &c.cuda.graph; },
+       .about = "run a step as one CUDA graph, which takes the host out of it",
+       .may_change = true,
+       .when = with_cuda},
+      {.path = "cuda.sync_checks",
+       .field = [](RunConfig& c) -> RunField { return &c.cuda.sync_checks; },
+       .about =
+           "wait after every launch, so that an error names the op it came from; slow, and without graph",
+       .may_change = true,
+       .when = with_cuda},
+      {.path = "cuda.tf32",
+       .field = [](RunConfig& c) -> RunField { return &c.cuda.tf32; },
+       .about =
+           "matrix products of fp32 numbers may round them to TF32 (10 bits of mantissa): faster, less exact",
+       .when = with_cuda},
+
       {.path = "precision",
        .field = [](RunConfig& c) -> RunField { return &c.precision; },
        .about = "numbers of weights and activations",
@@ -253,7 +278,8 @@ std::vector<RunKey> make_keys() {
       {.path = "device",
        .field = [](RunConfig& c) -> RunField { return &c.device; },
        .about = "where the run computes",
-       .choices = {"cpu", "cuda"}},
+       .choices = {"cpu", "cuda"},
+       .may_change = true},
       {.path = "threads",
        .field = [](RunConfig& c) -> RunField { return &c.threads; },
        .about = "CPU threads; 0: those this process may use, divided by the ranks on the machine",

@@ -9,6 +9,7 @@
 #include "compact/core/error.h"
 #include "compact/io/checkpoint.h"
 #include "compact/io/file.h"
+#include "compact/memory/host_access.h"
 #include "compact/model/weights_file.h"
 
 namespace compact {
@@ -125,6 +126,8 @@ void save_run(Engine& engine, const RunConfig& run, const RunState& state, const
   contents.optimizer = engine.optimizer().states();
   contents.state_json = state_json(run, state, fingerprint);
   contents.tokenizer_file = tokenizer_file;
+  HostAccess host(engine.context().queue);
+  contents.read = [&host](const Tensor& t) { return host.read(t); };
   write_checkpoint(run.train.out_dir + "/checkpoints/" + checkpoint_name(state.step), contents);
   retain_checkpoints(run.train.out_dir, run.train.keep);
 }
@@ -165,13 +168,15 @@ Resumed find_resume(const RunConfig& run, const ModelConfig& model, const std::s
 }
 
 void restore(Engine& engine, const Resumed& from) {
-  load_weights(from.folder, engine.model().config(), engine.model().named_weights());
+  HostAccess host(engine.context().queue);
+  load_weights(from.folder, engine.model().config(), engine.model().named_weights(), host);
   const SafetensorsReader optimizer(from.folder + "/optimizer.safetensors");
   const std::vector<NamedTensor> states = engine.optimizer().states();
   for (const NamedTensor& state : states) {
     if (!optimizer.has(state.name))
       input_error("{}: no tensor {}; it was written by another optimizer", optimizer.path(), state.name);
-    optimizer.read(state.name, state.data);
+    optimizer.read(state.name, host.begin_write(state.data));
+    host.end_write(state.data);
   }
   if (optimizer.tensors().size() != states.size())
     input_error("{}: {} tensors, expected {}; it was written by another optimizer", optimizer.path(),

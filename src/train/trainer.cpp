@@ -13,6 +13,7 @@
 #include "compact/io/checkpoint.h"
 #include "compact/io/file.h"
 #include "compact/optim/schedule.h"
+#include "compact/train/cuda_device.h"
 #include "compact/train/engine.h"
 #include "compact/train/evaluator.h"
 #include "compact/train/machine.h"
@@ -38,10 +39,15 @@ ModelConfig model_of(RunConfig& run) {
   return model;
 }
 
-void check_computable(const RunConfig& run, const std::string& run_file) {
-  if (run.device != "cpu")
-    input_error("{}: device \"{}\": this build of compact has no CUDA backend; use \"cpu\"", run_file,
-                run.device);
+void check_computable(const RunConfig& run, const ModelConfig& model, const std::string& run_file) {
+  if (run.device != "cuda") return;
+  if (!cuda::is_built())
+    input_error(
+        "{}: device \"cuda\": this build of compact has no CUDA backend; build it where nvcc is "
+        "(docs/cuda.md), "
+        "or use \"cpu\"",
+        run_file);
+  check_cuda_computes(model, run_file);
 }
 
 void warn_of_unused_settings(const RunConfig& run, const std::string& run_file) {
@@ -93,7 +99,7 @@ class Run {
  public:
   Run(const RunConfig& run, const ModelConfig& model, std::shared_ptr<const Windows> train,
       std::shared_ptr<const Windows> val, const RunPlan& plan, std::optional<Resumed> resumed, int threads,
-      std::int64_t rss_at_start)
+      std::int64_t rss_at_start, std::unique_ptr<cuda::Queue> queue)
       : run_(run),
         train_(std::move(train)),
         val_(std::move(val)),
@@ -102,8 +108,10 @@ class Run {
         threads_(threads),
         rss_at_start_(rss_at_start),
         fingerprint_(data_fingerprint(train_->dataset())),
-        arena_(Device::Cpu, plan.peak),
-        engine_(arena_, run_, model),
+        queue_(std::move(queue)),
+        device_(queue_ ? std::optional(cuda::device_info(queue_->options().device)) : std::nullopt),
+        arena_(queue_ ? Device::Cuda : Device::Cpu, plan.peak),
+        engine_(arena_, run_, model, queue_.get()),
         communicator_(make_local_communicator()),
         schedule_(make_schedule()) {
     if (resumed_) {
@@ -135,6 +143,8 @@ class Run {
   int threads_;
   std::int64_t rss_at_start_;
   std::string fingerprint_;
+  std::unique_ptr<cuda::Queue> queue_;      // null on the CPU
+  std::optional<cuda::DeviceInfo> device_;  // before the arena was taken
   Arena arena_;
   Engine engine_;
   std::unique_ptr<Communicator> communicator_;
@@ -171,6 +181,7 @@ void Run::say_start() {
                 {"version", COMPACT_VERSION},
                 {"device", run_.device},
                 {"cpu", cpu_name()},
+                {"card", device_ ? Json(describe(*device_)) : Json(nullptr)},
                 {"threads", threads_},
                 {"ranks", communicator_->size()},
                 {"parameters", plan_.parameters},
@@ -184,7 +195,8 @@ void Run::say_start() {
       fmt::format("compact {}: {} parameters, {} ({}), {}, {} threads, {} tokens a step, memory {}",
                   COMPACT_VERSION, plan_.parameters, run_.optimizer.name, run_.memory.preset, run_.precision,
                   threads_, run_.batch.tokens_per_step, human_bytes(plan_.peak)));
-  if (run_.precision == "bf16" && !has_bf16_products())
+  if (device_) progress_->say(describe(*device_));
+  if (!device_ && run_.precision == "bf16" && !has_bf16_products())
     progress_->say(
         "no bf16 instructions (AVX512_BF16) on this CPU, or not with this COMPACT_ISA: products are computed "
         "in fp32, "
@@ -324,15 +336,19 @@ void Run::execute() {
 
   const bool finished = state_.step == run_.train.steps;
   if (!finished && steps_here_ > 0) checkpoint();
-  metrics_->write({{"event", "end"},
-                   {"step", state_.step},
-                   {"finished", finished},
-                   {"seconds", seconds_since(start)},
-                   {"skipped", state_.skipped},
-                   {"loader_waited_seconds", loader.waited_seconds()},
-                   {"planned_peak_bytes", plan_.peak},
-                   {"measured_peak_bytes", arena_.ledger().peak()},
-                   {"resident_bytes_over_start", resident_bytes() - rss_at_start_}});
+  Json end = {{"event", "end"},
+              {"step", state_.step},
+              {"finished", finished},
+              {"seconds", seconds_since(start)},
+              {"skipped", state_.skipped},
+              {"loader_waited_seconds", loader.waited_seconds()},
+              {"planned_peak_bytes", plan_.peak},
+              {"measured_peak_bytes", arena_.ledger().peak()},
+              {"resident_bytes_over_start", resident_bytes() - rss_at_start_}};
+  if (device_)
+    end["device_bytes_over_start"] =
+        device_->free_memory - cuda::device_info(queue_->options().device).free_memory;
+  metrics_->write(end);
   if (finished)
     progress_->say(fmt::format("finished {} steps{} in {}; the model is in {}", state_.step,
                                state_.skipped > 0
@@ -351,7 +367,7 @@ void train(const TrainRequest& request) {
   RunConfig run = request.run;
   ModelConfig model = model_of(run);
   check_against_model(run, model, request.run_file);
-  check_computable(run, request.run_file);
+  check_computable(run, model, request.run_file);
   warn_of_unused_settings(run, request.run_file);
   const int threads = use_threads(run.threads, 1);
 
@@ -383,12 +399,14 @@ void train(const TrainRequest& request) {
     fmt::print("{}", plan_text(run, model, plan));
     return;
   }
-  require_available(plan.peak, memory_table(plan.at_peak));
+  std::unique_ptr<cuda::Queue> queue = open_queue(run);
+  require_memory(queue.get(), plan.peak, memory_table(plan.at_peak));
   if (!lock) {
     make_folders(run.train.out_dir);
     lock = std::make_unique<FolderLock>(run.train.out_dir);
   }
-  Run(run, model, std::move(windows), std::move(val), plan, std::move(resumed), threads, rss_at_start)
+  Run(run, model, std::move(windows), std::move(val), plan, std::move(resumed), threads, rss_at_start,
+      std::move(queue))
       .execute();
 }
 

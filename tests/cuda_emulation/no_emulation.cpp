@@ -1,8 +1,10 @@
+#include "cuda_emulation/faults.h"
 #include "cuda_emulation/fiber_order.h"
 
 namespace compact::testing {
 
 void set_fiber_order(std::uint32_t) {}
 bool is_emulated() { return false; }
+void fail_launch(int) {}
 
 }  // namespace compact::testing

@@ -10,7 +10,7 @@ namespace {
 constexpr const char* kOwnCache = "export XDG_CACHE_HOME=$PWD/cache OMP_WAIT_POLICY=passive;";
 
 void check_step(const nlohmann::json& step) {
-  const double whole = step["step_seconds"];
+  const double whole = step["split_seconds"];
   EXPECT_GT(whole, 0);
   double shares = step["budget"]["waiting"].get<double>() / whole, flops = 0;
   double products = 0, attention = 0, update = 0, other = 0;

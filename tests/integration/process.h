@@ -85,8 +85,7 @@ class Workplace {
   pid_t start(const std::string& arguments, const std::string& prefix = "") const {
     const pid_t child = fork();
     if (child != 0) return child;
-    const std::string command =
-        prefix + " exec " + COMPACT_BINARY + " " + arguments + " > stdout.txt 2> stderr.txt";
+    const std::string command = prefix + " exec " + program + " " + arguments + " > stdout.txt 2> stderr.txt";
     if (chdir(folder_.c_str()) == 0) execl("/bin/bash", "bash", "-c", command.c_str(), nullptr);
     _exit(127);
   }
@@ -120,6 +119,8 @@ class Workplace {
     }
     return found;
   }
+
+  std::string program = COMPACT_BINARY;
 
  private:
   std::string folder_;

@@ -38,6 +38,8 @@ class Queue {
   const QueueOptions& options() const { return options_; }
   CUstream_st* stream() const;
   cublasLtContext* blas() const;
+  /// What is known about matrix products, for the life of the queue (kernels/gemm_cuda.cpp); empty at first.
+  std::shared_ptr<void>& products();
   /// Multiprocessors of the device: how many blocks fill it.
   int multiprocessors() const;
 

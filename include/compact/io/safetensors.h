@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -36,11 +37,14 @@ class SafetensorsReader {
   std::map<std::string, std::string> metadata_;
 };
 
-/// One tensor to write. `data` is contiguous host memory.
+/// One tensor to write: contiguous, in host memory unless it is written with a HostReader.
 struct NamedTensor {
   std::string name;
   Tensor data;
 };
+
+/// Gives the elements of a tensor that lies elsewhere; valid until its next call.
+using HostReader = std::function<const void*(const Tensor&)>;
 
 /// Writes `tensors` in the given order to `path`, flushed to the disk (fsync). The data is streamed; the
 /// header is padded to a multiple of 8. Throws RunError that names the file and the system's reason.

@@ -3,8 +3,8 @@
 
 namespace compact {
 
-/// table [T, D] (F32): row t holds cos(t·f_i) for i < D/2, then sin(t·f_i), f_i = base^(-2i/D). Angles are
-/// made in double.
+/// table [T, D] (F32, contiguous): row t holds cos(t·f_i) for i < D/2, then sin(t·f_i), f_i = base^(-2i/D).
+/// Angles are made in double, by the host for every device. Not inside a step of a queue.
 void rope_table(Context& context, double base, const Tensor& table);
 
 enum class Rotation { Forward, Backward };

@@ -50,15 +50,23 @@ class Arena {
   Ledger& ledger() { return ledger_; }
 
  private:
-  Tensor take(bool from_top, std::vector<Allocation>& stack, std::string_view name, Shape shape, DType dtype,
+  struct Taken {
+    Allocation allocation;
+    std::byte* at = nullptr;
+    std::int64_t gap = 0;  // behind it, for an ArenaWatch
+  };
+  Tensor take(bool from_top, std::vector<Taken>& stack, std::string_view name, Shape shape, DType dtype,
               Category category);
+  void release(bool from_top, std::vector<Taken>& stack, std::size_t mark);
 
   Device device_, target_;
   std::int64_t capacity_ = 0;
   std::byte* base_ = nullptr;
   std::int64_t bottom_ = 0;  // bytes used from the bottom
   std::int64_t top_ = 0;     // bytes used from the top
-  std::vector<Allocation> persistent_, saved_, scratch_;
+  // For an ArenaWatch: memory above the capacity, and what the gaps on either side use of it.
+  std::int64_t slack_ = 0, bottom_gaps_ = 0, top_gaps_ = 0;
+  std::vector<Taken> persistent_, saved_, scratch_;
   Ledger ledger_;
 };
 

@@ -5,6 +5,7 @@
 
 #include "compact/core/tensor.h"
 #include "compact/io/safetensors.h"
+#include "compact/memory/host_access.h"
 #include "compact/model/config.h"
 
 namespace compact {
@@ -21,6 +22,8 @@ DType weights_dtype(const std::string& folder);
 /// and lie as on disk ([out, in], contiguous). Throws InputError that names file and tensor unless the file
 /// holds every weight of `config` in exactly its shape, nothing else, and only finite values. Old files'
 /// rotary_emb.inv_freq, which follows from the config, is passed over, and so is the copy of a shared head.
-void load_weights(const std::string& folder, const ModelConfig& config, const std::vector<NamedTensor>& into);
+/// `host` writes to the tensors.
+void load_weights(const std::string& folder, const ModelConfig& config, const std::vector<NamedTensor>& into,
+                  HostAccess host = HostAccess());
 
 }  // namespace compact

@@ -41,7 +41,7 @@ struct Update {
   std::int64_t exponent = 1;         ///< updates really applied, this one included: Adam's t
   std::int64_t window_exponent = 1;  ///< the same, counted from the last new P
   double lr = 0;                     ///< of the schedule, before any factor of a weight
-  float gradient_scale = 1;          ///< from clipping
+  const float* gate = nullptr;  ///< on the device: clipping, and whether to update (kernels/update_gate.h)
 };
 
 /// Changes weights by their gradients. States lie in the arena, one entry per parameter, in the order of the

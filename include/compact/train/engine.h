@@ -29,7 +29,8 @@ struct StepResult {
 /// plan arena the same code only counts.
 class Engine {
  public:
-  Engine(Arena& arena, const RunConfig& run, const ModelConfig& model);
+  /// `queue` belongs to a CUDA arena.
+  Engine(Arena& arena, const RunConfig& run, const ModelConfig& model, cuda::Queue* queue = nullptr);
 
   /// Fresh weights, a function of the run's seed.
   void initialize();
@@ -42,6 +43,7 @@ class Engine {
   /// One optimizer step over the sequences of `batch` (its size names the number of micro-batches). `index`
   /// counts updates from 0, skipped ones included. A step that is not finite changes no weight, no moment and
   /// no exponent; with per-layer updates it throws RunError instead, because layers may have moved already.
+  /// On a CUDA device the whole step is queued, its decisions included, before its result is waited for.
   StepResult step(Communicator& communicator, const StepBatch& batch, std::int64_t index, double lr);
 
   /// Sum of the losses and number of counted tokens of up to micro_batch sequences: inputs, labels
@@ -65,16 +67,24 @@ class Engine {
   /// Draws the P that update `index` needs where it is kept in memory, and tells the optimizer where it is a
   /// new one. A function of the index alone, whether the updates before it were skipped or not.
   void enter_window(std::int64_t index);
-  StepResult step_by_layer(Communicator& communicator, const StepBatch& batch, const Pass& pass,
-                           const Update& update);
-  double norm_of(const std::vector<Tensor>& gradients);
+  /// The list of calls of a step. On a CUDA device nothing in it waits, and it may be run more than once.
+  void run_step(Communicator& communicator, const StepBatch& batch, const Update& update);
+  /// Reduces and judges the gradients of parameters [first, end), of a loss that is known.
+  void judge(Communicator& communicator, std::size_t first, std::size_t end);
+  void update_parameters(std::size_t first, std::size_t end, const Update& update);
+  StepResult result_of(const StepBatch& batch, const Update& update);
 
   RunConfig run_;
   Context context_;
   Llama model_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::optional<TokenBuffers> tokens_;  // one micro-batch
-  Tensor norm_;                         // [1] F32
+  std::optional<TokenBuffers> tokens_;
+  // What a step is decided by (compact/kernels/update_gate.h): 32 bytes that the host reads at its end.
+  Tensor numbers_;                   // [4] F64: the following three
+  Tensor loss_total_, squares_;      // [1] F64
+  Tensor gate_;                      // [3] F32
+  Tensor norm_;                      // [1] F32
+  std::vector<std::size_t> judged_;  // the first parameter of each call of judge in the latest step
   std::int64_t exponent_ = 0, window_start_ = 0;
   std::int64_t window_ = -1;  // whose P is in memory; -1: none yet
 };

@@ -20,9 +20,9 @@ struct InferenceSizes {
 /// A model loaded for use, not for training: weights and what one call needs, in one arena.
 class InferenceModel {
  public:
-  /// Loads a checkpoint or Hugging Face folder; it is computed in the precision of its weights. Throws
-  /// InputError, RunError.
-  InferenceModel(const std::string& folder, const InferenceSizes& sizes);
+  /// Loads a checkpoint or Hugging Face folder; it is computed in the precision of its weights, on the CUDA
+  /// device of `queue` where one is given. Throws InputError, RunError.
+  InferenceModel(const std::string& folder, const InferenceSizes& sizes, cuda::Queue* queue = nullptr);
   ~InferenceModel();
 
   const ModelConfig& config() const { return config_; }

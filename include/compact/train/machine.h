@@ -6,6 +6,10 @@
 
 namespace compact {
 
+namespace cuda {
+class Queue;
+}
+
 /// The threads a process may use: `wanted`, or for 0 the CPUs of the affinity mask divided by the ranks on
 /// the machine (one at least). Sets OpenMP's number to it and returns it.
 int use_threads(std::int64_t wanted, int ranks_on_machine);
@@ -27,14 +31,22 @@ void require_available(std::int64_t bytes, const std::string& table);
 /// GEMM: operations a second of products of `type` (F32, BF16), the best of several of 1536³. Memory: bytes a
 /// second of adding and of reading arrays far larger than the cache, every operand counted once where it is
 /// read and once where it is written, the best of several.
-double measure_gemm_peak(DType type);
-double measure_memory_bandwidth();
+/// With a queue those of its CUDA device, by our own products and copies on it: as large ones (up to 8192³,
+/// and arrays of 1 GiB) as half of its free memory holds and as take no more than some milliseconds. 0 where
+/// it has no memory left to measure with.
+double measure_gemm_peak(DType type, cuda::Queue* queue = nullptr);
+double measure_memory_bandwidth(cuda::Queue* queue = nullptr);
 
-/// The same, measured once and cached in $XDG_CACHE_HOME/compact (or ~/.cache/compact) by CPU and threads. A
-/// cached speed below `seen`, which the caller has measured, came from a busy moment: it is measured again,
-/// and the result is never below `seen`.
-double gemm_peak(DType type, double seen);
-double memory_bandwidth(double seen);
+/// The same, measured once and cached in $XDG_CACHE_HOME/compact (or ~/.cache/compact) by CPU and threads, or
+/// by the card's name. A cached speed below `seen`, which the caller has measured, came from a busy moment:
+/// it is measured again, and the result is never below `seen`.
+double gemm_peak(DType type, double seen, cuda::Queue* queue = nullptr);
+double memory_bandwidth(double seen, cuda::Queue* queue = nullptr);
+
+/// What a run's operations a second are a fraction of: on the CPU gemm_peak; on a CUDA device the data
+/// sheet's peak of products of `type` where the card is known (compact/cuda/device.h), else gemm_peak. With
+/// cuda.tf32 the sheet's fp32 peak is not that of fp32 products, so it is measured. Not below `seen`.
+double reference_peak(DType type, double seen, cuda::Queue* queue);
 
 /// Name of the CPU, e.g. "Intel(R) Xeon(R) Processor".
 std::string cpu_name();

@@ -20,6 +20,14 @@ struct Period {
   bool operator==(const Period&) const = default;
 };
 
+/// How a run uses the card; read with device "cuda".
+struct CudaConfig {
+  std::int64_t device = 0;   ///< ordinal among the cards that the driver shows
+  bool graph = true;         ///< a step runs as one CUDA graph
+  bool sync_checks = false;  ///< wait after each launch, so that an error names its op; no graph
+  bool tf32 = false;         ///< fp32 products round their operands to TF32
+};
+
 /// A run file with every default filled in (design, section 6). The schema in run_schema.cpp is the only
 /// description of the keys: validation, defaults, hints, config.resolved.json, --help and docs/config.md come
 /// from it.
@@ -91,9 +99,11 @@ struct RunConfig {
     std::string out_dir;
   } train;
 
+  CudaConfig cuda;
+
   std::string precision = "fp32";  ///< fp32, bf16
-  std::string device = "cpu";
-  std::int64_t threads = 0;  ///< 0: the affinity mask divided by the ranks on the machine
+  std::string device = "cpu";      ///< cpu, cuda
+  std::int64_t threads = 0;        ///< 0: the affinity mask divided by the ranks on the machine
   std::uint64_t seed = 42;
 };
 

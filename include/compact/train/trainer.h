@@ -18,9 +18,9 @@ struct TrainRequest {
 /// replaced by its newest checkpoint. Throws InputError.
 ModelConfig model_of(RunConfig& run);
 
-/// Throws InputError where `run` asks for a device, precision or type that this build plans but does not
-/// compute.
-void check_computable(const RunConfig& run, const std::string& run_file);
+/// Throws InputError where `run` asks for a device that this build plans but does not compute on, or for a
+/// model that the device's kernels do not take.
+void check_computable(const RunConfig& run, const ModelConfig& model, const std::string& run_file);
 
 /// Names on stderr every setting that differs from its default and changes nothing in this run.
 void warn_of_unused_settings(const RunConfig& run, const std::string& run_file);

@@ -9,15 +9,17 @@
 #include <functional>
 #include <string_view>
 
+#include "cuda_emulation/block_memory.h"
 #include "cuda_emulation/fibers.h"
 
 #undef __launch_bounds__
 #define __launch_bounds__(...)
 
 /// What kernels/launch_cuda.h promises, with one fiber for each CUDA thread.
-#define COMPACT_SHARED(Type, name, extents) \
-  alignas(128) static Type name extents;    \
-  ::compact::cuda::emulation::enter_shared(&name, sizeof(name))
+#define COMPACT_SHARED(Type, name, extents)                               \
+  using name##_type = Type extents;                                       \
+  static ::compact::cuda::emulation::Shared<name##_type> name##_of_block; \
+  auto& name = name##_of_block.enter()
 #define COMPACT_DYNAMIC_SHARED(name) unsigned char* const name = ::compact::cuda::emulation::dynamic_shared()
 
 inline uint3& threadIdx = ::compact::cuda::emulation::thread_index;
@@ -25,30 +27,37 @@ inline uint3& blockIdx = ::compact::cuda::emulation::block_index;
 inline dim3& blockDim = ::compact::cuda::emulation::block_size;
 inline dim3& gridDim = ::compact::cuda::emulation::grid_size;
 
-inline void __syncthreads() { ::compact::cuda::emulation::block_barrier(); }
-inline void __syncwarp(unsigned = 0xFFFFFFFFu) { ::compact::cuda::emulation::warp_barrier(); }
+using EmulationSite = ::compact::cuda::emulation::Site;
+
+inline void __syncthreads(EmulationSite site = EmulationSite::current()) {
+  ::compact::cuda::emulation::block_barrier(site);
+}
+inline void __syncwarp(unsigned mask = 0xFFFFFFFFu, EmulationSite site = EmulationSite::current()) {
+  ::compact::cuda::emulation::warp_barrier(mask, site);
+}
 
 template <typename T>
-T __shfl_sync(unsigned, T value, int lane, int width = 32) {
+T __shfl_sync(unsigned mask, T value, int lane, int width = 32,
+              EmulationSite site = EmulationSite::current()) {
   const int own = ::compact::cuda::emulation::lane();
-  return ::compact::cuda::emulation::from_lane(value, own / width * width + lane % width);
+  return ::compact::cuda::emulation::from_lane(mask, value, own / width * width + lane % width, site);
 }
 template <typename T>
-T __shfl_xor_sync(unsigned, T value, int mask) {
-  return ::compact::cuda::emulation::from_lane(value, ::compact::cuda::emulation::lane() ^ mask);
+T __shfl_xor_sync(unsigned mask, T value, int with, EmulationSite site = EmulationSite::current()) {
+  return ::compact::cuda::emulation::from_lane(mask, value, ::compact::cuda::emulation::lane() ^ with, site);
 }
 template <typename T>
-T __shfl_down_sync(unsigned, T value, unsigned by) {
+T __shfl_down_sync(unsigned mask, T value, unsigned by, EmulationSite site = EmulationSite::current()) {
   const int own = ::compact::cuda::emulation::lane(), from = own + static_cast<int>(by);
-  return ::compact::cuda::emulation::from_lane(value, from < 32 ? from : own);
+  return ::compact::cuda::emulation::from_lane(mask, value, from < 32 ? from : own, site);
 }
 template <typename T>
-T __shfl_up_sync(unsigned, T value, unsigned by) {
+T __shfl_up_sync(unsigned mask, T value, unsigned by, EmulationSite site = EmulationSite::current()) {
   const int own = ::compact::cuda::emulation::lane(), from = own - static_cast<int>(by);
-  return ::compact::cuda::emulation::from_lane(value, from >= 0 ? from : own);
+  return ::compact::cuda::emulation::from_lane(mask, value, from >= 0 ? from : own, site);
 }
-inline unsigned __ballot_sync(unsigned, bool predicate) {
-  return ::compact::cuda::emulation::ballot(predicate);
+inline unsigned __ballot_sync(unsigned mask, bool predicate, EmulationSite site = EmulationSite::current()) {
+  return ::compact::cuda::emulation::ballot(mask, predicate, site);
 }
 
 // Fibers take turns only at barriers, so plain additions are atomic.
@@ -85,6 +94,7 @@ namespace target {
 template <typename... Parameters>
 void run(std::string_view op, void (*kernel)(Parameters...), dim3 grid, dim3 block, std::int64_t shared_bytes,
          cudaStream_t stream, Parameters... parameters) {
+  emulation::check_launch(op, grid, block, shared_bytes);
   emulation::enqueue(
       stream, [=] { emulation::run_kernel(op, grid, block, shared_bytes, [=] { kernel(parameters...); }); });
 }

@@ -99,6 +99,43 @@ TEST(RunConfig, NamesSettingsThatChangeNothing) {
   EXPECT_EQ(unused_settings(c), (std::vector<std::string>{"schedule.decay"}));
 }
 
+TEST(RunConfig, CudaSection) {
+  const RunConfig was = parse_run_config(kSmallRun, "run.json");
+  EXPECT_EQ(was.cuda.device, 0);
+  EXPECT_TRUE(was.cuda.graph);
+  EXPECT_FALSE(was.cuda.sync_checks);
+  EXPECT_FALSE(was.cuda.tf32);
+  RunConfig now =
+      parse("\"seed\": 42",
+            R"("device": "cuda", "cuda": {"device": 1, "graph": false, "sync_checks": true, "tf32": true})");
+  EXPECT_EQ(now.cuda.device, 1);
+  EXPECT_FALSE(now.cuda.graph);
+  EXPECT_TRUE(now.cuda.sync_checks);
+  EXPECT_TRUE(now.cuda.tf32);
+  EXPECT_TRUE(unused_settings(now).empty());
+  std::string seen;
+  for (const ConfigDifference& d : compare_configs(was, now)) {
+    seen += d.key + " " + d.was + " " + d.now + (d.may_change ? " may\n" : " must not\n");
+  }
+  EXPECT_EQ(seen,
+            "cuda.device 0 1 may\n"
+            "cuda.graph true false may\n"
+            "cuda.sync_checks false true may\n"
+            "cuda.tf32 false true must not\n"
+            "device \"cpu\" \"cuda\" may\n");
+  const RunConfig again = parse_run_config(resolved_json(now), "resolved");
+  EXPECT_TRUE(compare_configs(now, again).empty());
+
+  now.device = "cpu";
+  EXPECT_EQ(unused_settings(now),
+            (std::vector<std::string>{"cuda.device", "cuda.graph", "cuda.sync_checks", "cuda.tf32"}));
+  for (const ConfigDifference& d : compare_configs(was, now)) EXPECT_TRUE(d.may_change) << d.key;
+  expect_words(refused("\"seed\": 42", "\"cuda\": {\"device\": -1}"), {"cuda.device is -1", "from 0"});
+  expect_words(refused("\"seed\": 42", "\"cuda\": {\"graph\": 1}"), {"cuda.graph is 1", "true or false"});
+  expect_words(refused("\"seed\": 42", "\"cuda\": {\"sync_check\": true}"),
+               {"did you mean cuda.sync_checks?"});
+}
+
 TEST(RunConfig, WrongTypesNameKeyLineAndValue) {
   expect_words(refused("\"steps\": 40", "\"steps\": true"),
                {"run.json line 6", "train.steps", "true", "integer"});

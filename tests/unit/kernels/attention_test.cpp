@@ -1,102 +1,10 @@
 #include "compact/kernels/attention.h"
 
-#include "kernels/cpu_isa.h"
-#include "unit/kernels/op_testing.h"
+#include "unit/kernels/attention_testing.h"
 
 namespace compact {
 namespace {
 using namespace testing;
-
-/// Everything of one case, with q, k, v side by side as a fused product leaves them (views with a row
-/// stride).
-struct Case {
-  Case(Bench& bench, const AttentionShape& shape, DType type = DType::F32, float scale = 1) : s(shape) {
-    const std::int64_t C = s.H * s.D, K = s.Hkv * s.D;
-    q = bench.strided({s.B * s.T, C}, 3, type);
-    const Tensor kv = bench.make({s.B * s.Tkv, 2 * K}, type), dkv = bench.make({s.B * s.Tkv, 2 * K}, type);
-    k = kv.columns(0, K), v = kv.columns(K, K);
-    out = bench.strided({s.B * s.T, C}, 3, type);
-    lse = bench.make({s.B, s.H, s.T});
-    dout = bench.strided({s.B * s.T, C}, 3, type);
-    dq = bench.strided({s.B * s.T, C}, 3, type);
-    dk = dkv.columns(0, K), dv = dkv.columns(K, K);
-    bench.randomize(q, 1, scale);
-    bench.randomize(k, 2, scale);
-    bench.randomize(v, 3);
-    bench.randomize(dout, 4);
-  }
-  void forward(Context& context) const { attention_forward(context, s, q, k, v, out, lse); }
-  void backward(Context& context) const {
-    attention_backward(context, s, q, k, v, out, lse, dout, dq, dk, dv);
-  }
-  std::vector<float> results(bool gradients) const {
-    std::vector<float> all = values(out);
-    for (float x : values(lse)) all.push_back(x);
-    if (gradients)
-      for (const Tensor& t : {dq, dk, dv})
-        for (float x : values(t)) all.push_back(x);
-    return all;
-  }
-
-  AttentionShape s;
-  Tensor q, k, v, out, lse, dout, dq, dk, dv;
-};
-
-double at(const Tensor& t, std::int64_t row, std::int64_t column) {
-  const std::int64_t i = row * t.ld + column;
-  return static_cast<double>(t.dtype == DType::BF16 ? to_float(t.as<Bf16>()[i]) : t.f32()[i]);
-}
-
-struct PlainAttention {
-  std::vector<double> out, lse, dq, dk, dv;
-};
-
-/// Query by query in double.
-PlainAttention plain_attention(const Case& c) {
-  const AttentionShape& s = c.s;
-  const auto size = [](std::int64_t n) { return static_cast<std::size_t>(n); };
-  PlainAttention p;
-  p.out.resize(size(c.q.elements()));
-  p.dq.resize(size(c.q.elements()));
-  p.dk.resize(size(c.k.elements()));
-  p.dv.resize(size(c.k.elements()));
-  p.lse.resize(size(s.B * s.H * s.T));
-  const double scale = 1 / std::sqrt(static_cast<double>(s.D));
-  for (std::int64_t b = 0; b < s.B; ++b)
-    for (std::int64_t h = 0; h < s.H; ++h)
-      for (std::int64_t t = 0; t < s.T; ++t) {
-        const std::int64_t row = b * s.T + t, head = h * s.D, kv = h / (s.H / s.Hkv) * s.D,
-                           keys = s.Tkv - s.T + t + 1;
-        std::vector<double> weight(size(keys)), slope(size(keys));
-        double top = -1e300, sum = 0, mean = 0;
-        for (std::int64_t j = 0; j < keys; ++j) {
-          double score = 0;
-          for (std::int64_t d = 0; d < s.D; ++d)
-            score += at(c.q, row, head + d) * at(c.k, b * s.Tkv + j, kv + d) * scale;
-          weight[size(j)] = score;
-          top = std::max(top, score);
-        }
-        for (double& w : weight) sum += w = std::exp(w - top);
-        p.lse[size((b * s.H + h) * s.T + t)] = top + std::log(sum);
-        for (std::int64_t j = 0; j < keys; ++j) {
-          weight[size(j)] /= sum;
-          for (std::int64_t d = 0; d < s.D; ++d) {
-            const double v = at(c.v, b * s.Tkv + j, kv + d), dout = at(c.dout, row, head + d);
-            p.out[size(row * s.H * s.D + head + d)] += weight[size(j)] * v;
-            p.dv[size((b * s.Tkv + j) * s.Hkv * s.D + kv + d)] += weight[size(j)] * dout;
-            slope[size(j)] += v * dout;
-          }
-          mean += weight[size(j)] * slope[size(j)];
-        }
-        for (std::int64_t j = 0; j < keys; ++j)
-          for (std::int64_t d = 0; d < s.D; ++d) {
-            const double ds = weight[size(j)] * (slope[size(j)] - mean) * scale;
-            p.dq[size(row * s.H * s.D + head + d)] += ds * at(c.k, b * s.Tkv + j, kv + d);
-            p.dk[size((b * s.Tkv + j) * s.Hkv * s.D + kv + d)] += ds * at(c.q, row, head + d);
-          }
-      }
-  return p;
-}
 
 std::string name(const AttentionShape& s) {
   return fmt::format("B {} T {} H {} Hkv {} D {} Tkv {}", s.B, s.T, s.H, s.Hkv, s.D, s.Tkv);
@@ -114,7 +22,24 @@ const AttentionShape kGeneration[] = {
     {1, 70, 2, 1, 24, 200}, {1, 130, 1, 1, 64, 191},
 };
 
+// Heads as tensor cores take them: widths that fill their tiles and that do not, queries below, at and beyond
+// the tiles (64, 128) and steps (32), groups of 1, 2 and 4.
+const AttentionShape kAlignedTraining[] = {
+    {1, 1, 2, 1, 64, 1},     {2, 70, 4, 4, 32, 70},   {1, 130, 4, 2, 40, 130},
+    {1, 161, 4, 1, 64, 161}, {1, 70, 2, 1, 96, 70},   {1, 95, 2, 2, 128, 95},
+    {1, 64, 4, 1, 128, 64},  {1, 128, 1, 1, 64, 128}, {1, 200, 2, 1, 8, 200},
+};
+const AttentionShape kAlignedGeneration[] = {
+    {1, 1, 4, 1, 64, 100},
+    {2, 5, 2, 1, 96, 70},
+    {1, 70, 2, 1, 128, 133},
+    {1, 130, 2, 2, 40, 191},
+};
+
 const DType kTypes[] = {DType::F32, DType::BF16};
+/// Type, padding.
+const std::pair<DType, std::int64_t> kKinds[] = {
+    {DType::F32, kOdd}, {DType::BF16, kOdd}, {DType::BF16, kAligned}};
 
 /// What a type may cost: of a row's largest, and absolutely.
 struct Tolerance {
@@ -127,54 +52,95 @@ Tolerance tolerance_of(DType type) {
   return {0.006, 4e-6, 0.012, 0.006};
 }
 
-void expect_gradients(const Case& c, const PlainAttention& want) {
+void expect_gradients(const AttentionCase& c, const PlainAttention& want) {
   const Tolerance t = tolerance_of(c.q.dtype);
   expect_close(c.dq, want.dq, t.gradient, t.absolute);
   expect_close(c.dk, want.dk, t.gradient, t.absolute);
   expect_close(c.dv, want.dv, t.gradient, t.absolute);
-  expect_padding_untouched(c.dq, 3);
+  expect_padding_untouched(c.dq, c.padding);
 }
 
-void expect_outputs(const Case& c, const PlainAttention& want) {
+void expect_outputs(const AttentionCase& c, const PlainAttention& want) {
   const Tolerance t = tolerance_of(c.q.dtype);
   expect_close(c.out, want.out, t.out, 1e-6);
   expect_close(c.lse, want.lse, t.lse, 1e-6);
-  expect_padding_untouched(c.out, 3);
+  expect_padding_untouched(c.out, c.padding);
 }
 
-TEST(Attention, TrainingEqualsPlainLoops) {
-  for (DType type : kTypes)
-    for (const AttentionShape& shape : kTraining) {
-      SCOPED_TRACE(name(shape) + " " + std::string(name_of(type)));
-      Bench bench;
-      const Case c(bench, shape, type);
-      const PlainAttention want = plain_attention(c);
-      c.forward(bench.context);
-      c.backward(bench.context);
-      expect_outputs(c, want);
-      expect_gradients(c, want);
-    }
+void check_training(const AttentionShape& shape, DType type, std::int64_t padding) {
+  SCOPED_TRACE(name(shape));
+  Bench bench(test_device(), small_capacity());
+  const AttentionCase c(bench, shape, type, padding);
+  const PlainAttention want = plain_attention(c);
+  c.forward(bench.context);
+  c.backward(bench.context);
+  expect_outputs(c, want);
+  expect_gradients(c, want);
 }
 
-TEST(Attention, GenerationEqualsPlainLoops) {
-  for (DType type : kTypes)
-    for (const AttentionShape& shape : kGeneration) {
-      SCOPED_TRACE(name(shape) + " " + std::string(name_of(type)));
-      Bench bench;
-      const Case c(bench, shape, type);
-      const PlainAttention want = plain_attention(c);
-      c.forward(bench.context);
-      expect_outputs(c, want);
-    }
+void check_generation(const AttentionShape& shape, DType type, std::int64_t padding,
+                      std::int64_t capacity = small_capacity()) {
+  SCOPED_TRACE(name(shape));
+  Bench bench(test_device(), capacity);
+  const AttentionCase c(bench, shape, type, padding);
+  const PlainAttention want = plain_attention(c);
+  c.forward(bench.context);
+  expect_outputs(c, want);
+}
+
+class AttentionOfType : public ::testing::TestWithParam<DType> {};
+TEST_P(AttentionOfType, TrainingEqualsPlainLoops) {
+  for (const AttentionShape& shape : kTraining) check_training(shape, GetParam(), kOdd);
+}
+TEST_P(AttentionOfType, GenerationEqualsPlainLoops) {
+  for (const AttentionShape& shape : kGeneration) check_generation(shape, GetParam(), kOdd);
+}
+INSTANTIATE_TEST_SUITE_P(Types, AttentionOfType, ::testing::ValuesIn(kTypes),
+                         [](const auto& type) { return std::string(name_of(type.param)); });
+
+TEST(Attention, AlignedTrainingEqualsPlainLoops) {
+  for (const AttentionShape& shape : kAlignedTraining) check_training(shape, DType::BF16, kAligned);
+}
+TEST(Attention, AlignedGenerationEqualsPlainLoops) {
+  for (const AttentionShape& shape : kAlignedGeneration) check_generation(shape, DType::BF16, kAligned);
+}
+
+TEST(Attention, LongHeadsTakeTurns) {
+  // On a CUDA device two of these heads go side by side, and the third is left over.
+  check_generation({1, 17, 3, 1, 256, 2048}, DType::F32, kOdd, std::int64_t{16} << 20);
+}
+
+TEST(Attention, OneUnalignedViewIsEnough) {
+  // Each view in turn starts in the middle of 16 bytes: the results stay within rounding.
+  const AttentionShape s{1, 40, 2, 1, 32, 40};
+  for (int which = 0; which < 8; ++which) {
+    SCOPED_TRACE(which);
+    Bench bench(test_device(), small_capacity());
+    AttentionCase c(bench, s, DType::BF16, kAligned);
+    Tensor* const view =
+        std::array{&c.q, &c.k, &c.v, &c.out, &c.dout, &c.dq, &c.dk, &c.dv}[static_cast<std::size_t>(which)];
+    const Tensor odd = bench.strided({view->rows(), view->cols()}, which % 2 == 0 ? 4 : kOdd, DType::BF16);
+    set_values(odd, values(*view));
+    *view = odd;
+    const PlainAttention want = plain_attention(c);
+    c.forward(bench.context);
+    c.backward(bench.context);
+    const Tolerance t = tolerance_of(DType::BF16);
+    expect_close(c.out, want.out, t.out, 1e-6);
+    expect_close(c.dq, want.dq, t.gradient, t.absolute);
+    expect_close(c.dk, want.dk, t.gradient, t.absolute);
+    expect_close(c.dv, want.dv, t.gradient, t.absolute);
+  }
 }
 
 TEST(Attention, LargeScoresStayExact) {
   // Scores that rise from tile to tile, and far: each row takes a new reference many times.
-  for (DType type : kTypes) {
+  for (const auto& [type, padding] : kKinds) {
     Bench bench;
-    const Case c(bench, {1, 200, 1, 1, 4, 200}, type);
+    const std::int64_t D = 8;
+    const AttentionCase c(bench, {1, 200, 1, 1, D, 200}, type, padding);
     for (std::int64_t t = 0; t < 200; ++t)
-      for (std::int64_t d = 0; d < 4; ++d) {
+      for (std::int64_t d = 0; d < D; ++d) {
         Bench::set(c.q, t * c.q.ld + d, 8);
         Bench::set(c.k, t * c.k.ld + d, static_cast<float>(t) / 4);
       }
@@ -187,29 +153,30 @@ TEST(Attention, LargeScoresStayExact) {
 TEST(Attention, NoMemoryOfOtherTilesLeaksIn) {
   // The tiles are scratch: whatever it held before, infinities and NaN too, must not reach a result.
   // Of an odd number of queries the last one has no partner in a pair.
-  for (const auto& [type, T] : {std::pair(DType::F32, 70), std::pair(DType::F32, 7),
-                                std::pair(DType::BF16, 71), std::pair(DType::BF16, 7)}) {
-    const AttentionShape shape{1, T, 2, 1, 21, T};
-    std::vector<float> first;
-    for (float poison : {0.0f, NAN, INFINITY, -1e30f}) {
-      Bench bench;
-      const Case c(bench, shape, type);
-      {
-        const ScratchScope scope(bench.arena);
-        const Tensor t = bench.arena.scratch("poison", {1 << 20}, DType::F32);
-        for (std::int64_t i = 0; i < t.elements(); ++i) t.f32()[i] = poison;
+  for (const auto& [type, padding] : kKinds)
+    for (const std::int64_t T : {std::int64_t{type == DType::F32 ? 70 : 71}, std::int64_t{7}}) {
+      const std::int64_t D = padding == kAligned ? 24 : 21;
+      const AttentionShape shape{1, T, 2, 1, D, T};
+      std::vector<float> first;
+      for (float poison : {0.0f, NAN, INFINITY, -1e30f}) {
+        Bench bench(test_device(), small_capacity());
+        const AttentionCase c(bench, shape, type, padding);
+        {
+          const ScratchScope scope(bench.arena);
+          const Tensor t = bench.arena.scratch("poison", {1 << 20}, DType::F32);
+          for (std::int64_t i = 0; i < t.elements(); ++i) t.f32()[i] = poison;
+        }
+        c.forward(bench.context);
+        c.backward(bench.context);
+        if (first.empty()) first = c.results(true);
+        EXPECT_TRUE(same_bits(c.results(true), first)) << poison;
       }
-      c.forward(bench.context);
-      c.backward(bench.context);
-      if (first.empty()) first = c.results(true);
-      EXPECT_TRUE(same_bits(c.results(true), first)) << poison;
     }
-  }
 }
 
 TEST(Attention, GradientEqualsDifferenceQuotient) {
   Bench bench;
-  const Case c(bench, {2, 70, 4, 2, 12, 70});
+  const AttentionCase c(bench, {2, 70, 4, 2, 12, 70});
   const std::vector<float> weights = values(c.dout);
   const auto loss = [&] {
     c.forward(bench.context);
@@ -223,11 +190,13 @@ TEST(Attention, GradientEqualsDifferenceQuotient) {
 }
 
 TEST(Attention, IsTheSameForAnyThreadsAndEachTime) {
-  for (DType type : kTypes)
-    for (std::int64_t T : {150, 330})
-      expect_same_bits_for_any_threads([&] {
-        Bench bench;
-        const Case c(bench, {2, T, 4, 2, 24, T}, type);
+  const std::vector<std::int64_t> lengths =
+      on_cuda() ? std::vector<std::int64_t>{135} : std::vector<std::int64_t>{150, 330};
+  for (const auto& [type, padding] : kKinds)
+    for (std::int64_t T : lengths)
+      expect_same_bits_for_any_threads([&, type = type, padding = padding] {
+        Bench bench(test_device(), small_capacity());
+        const AttentionCase c(bench, {on_cuda() ? 1 : 2, T, 4, 2, 24, T}, type, padding);
         c.forward(bench.context);
         c.backward(bench.context);
         return c.results(true);
@@ -235,9 +204,9 @@ TEST(Attention, IsTheSameForAnyThreadsAndEachTime) {
 }
 
 TEST(Attention, AFutureTokenChangesNoBit) {
-  for (DType type : kTypes) {
-    Bench bench;
-    const Case c(bench, {1, 100, 2, 1, 16, 100}, type);
+  for (const auto& [type, padding] : kKinds) {
+    Bench bench(test_device(), small_capacity());
+    const AttentionCase c(bench, {1, 100, 2, 1, 16, 100}, type, padding);
     c.forward(bench.context);
     const std::vector<float> past = values(c.out.row_range(0, 80));
     for (const Tensor& t : {c.k, c.v}) bench.randomize(t.row_range(80, 20), 9, 50);
@@ -251,12 +220,13 @@ TEST(Attention, Bf16SumsOverKeysInFp32) {
   // half a unit of them but for the rounding of weights and slopes, which averages out over 4000 keys; a dq
   // that grows in bf16 is further off.
   Bench bench;
-  const AttentionShape s{1, 4000, 1, 1, 8, 4000};
-  const Case c(bench, s, DType::BF16), exact(bench, s);
+  const std::int64_t T = on_cuda() ? 700 : 4000;
+  const AttentionShape s{1, T, 1, 1, 8, T};
+  const AttentionCase c(bench, s, DType::BF16, kAligned), exact(bench, s);
   for (const auto& [from, to] : {std::pair(&c.q, &exact.q), std::pair(&c.k, &exact.k),
                                  std::pair(&c.v, &exact.v), std::pair(&c.dout, &exact.dout)})
     set_values(*to, values(*from));
-  for (const Case* one : {&c, &exact}) {
+  for (const AttentionCase* one : {&c, &exact}) {
     one->forward(bench.context);
     one->backward(bench.context);
   }
@@ -286,7 +256,7 @@ void check_numeric(const char* file, DType type) {
   const AttentionShape s{dim(in["q"], 0), dim(in["q"], 1), dim(in["q"], 2),
                          dim(in["k"], 2), dim(in["q"], 3), dim(in["k"], 1)};
   Bench bench;
-  const Case c(bench, s, type);
+  const AttentionCase c(bench, s, type);
   const auto set = [](const Tensor& t, const std::vector<double>& from) {
     set_values(t, {from.begin(), from.end()});
   };
@@ -322,7 +292,7 @@ INSTANTIATE_TEST_SUITE_P(Types, AttentionNumeric, ::testing::ValuesIn(kTypes),
 TEST(Attention, CountsTheProductsOfVisiblePositions) {
   Bench bench;
   const AttentionShape s{2, 5, 4, 2, 8, 5};
-  const Case c(bench, s);
+  const AttentionCase c(bench, s);
   const std::int64_t pairs = 2 * 4 * (5 * 6 / 2);
   c.forward(bench.context);
   EXPECT_EQ(bench.context.flops.attention, 4 * 8 * pairs);
@@ -330,17 +300,20 @@ TEST(Attention, CountsTheProductsOfVisiblePositions) {
   EXPECT_EQ(bench.context.flops.attention, 12 * 8 * pairs);
   // One query that sees 7 keys.
   Bench generation;
-  Case(generation, {1, 1, 4, 2, 8, 7}).forward(generation.context);
+  AttentionCase(generation, {1, 1, 4, 2, 8, 7}).forward(generation.context);
   EXPECT_EQ(generation.context.flops.attention, 4 * 8 * 4 * 7);
   EXPECT_EQ(generation.context.flops.gemm, 0);
 }
 
 TEST(Attention, PlanEqualsRun) {
-  for (DType type : kTypes)
-    for (const AttentionShape& s : {AttentionShape{2, 70, 4, 2, 20, 70}, {1, 300, 4, 1, 24, 300}}) {
-      expect_plan_equals_run([&](Bench& bench) { Case(bench, s, type).forward(bench.context); });
-      expect_plan_equals_run([&](Bench& bench) {
-        const Case c(bench, s, type);
+  for (const auto& [type, padding] : kKinds)
+    for (const AttentionShape& s :
+         {AttentionShape{2, 70, 4, 2, 20, 70}, {1, on_cuda() ? 130 : 300, 4, 1, 24, on_cuda() ? 130 : 300}}) {
+      expect_plan_equals_run([&, type = type, padding = padding](Bench& bench) {
+        AttentionCase(bench, s, type, padding).forward(bench.context);
+      });
+      expect_plan_equals_run([&, type = type, padding = padding](Bench& bench) {
+        const AttentionCase c(bench, s, type, padding);
         c.forward(bench.context);
         c.backward(bench.context);
       });
@@ -351,7 +324,7 @@ TEST(Attention, TellsTheClockWhatItMoves) {
   Bench bench;
   OpClock clock;
   bench.context.clock = &clock;
-  const Case c(bench, {1, 5, 4, 2, 8, 5}, DType::BF16);
+  const AttentionCase c(bench, {1, 5, 4, 2, 8, 5}, DType::BF16);
   c.forward(bench.context);
   const std::int64_t wide = 5 * 32 * 2, narrow = 5 * 16 * 2, lse = 4 * 5 * 4;
   EXPECT_EQ(clock.of(Op::Attention).calls, 1);
@@ -361,18 +334,26 @@ TEST(Attention, TellsTheClockWhatItMoves) {
   EXPECT_EQ(clock.of(Op::Attention).bytes, 6 * wide + 6 * narrow + 2 * lse);
 }
 
+TEST(Attention, SaysHowWideAHeadMayBeOnCuda) {
+  if (!on_cuda()) GTEST_SKIP() << "CPUs take heads of any width";
+  Bench bench;
+  const AttentionCase c(bench, {1, 2, 1, 1, 257, 2});
+  EXPECT_THROW(c.forward(bench.context), InputError);
+  EXPECT_THROW(c.backward(bench.context), InputError);
+}
+
 TEST(Attention, RefusesShapesThatDoNotMatch) {
   Bench bench;
-  Case c(bench, {1, 4, 4, 2, 8, 4});
+  AttentionCase c(bench, {1, 4, 4, 2, 8, 4});
   c.s.Hkv = 3;
   EXPECT_THROW(c.forward(bench.context), std::logic_error);
   c.s.Hkv = 2;
   c.s.Tkv = 3;
   EXPECT_THROW(c.forward(bench.context), std::logic_error);
-  Case longer(bench, {1, 4, 4, 2, 8, 6});
+  AttentionCase longer(bench, {1, 4, 4, 2, 8, 6});
   longer.forward(bench.context);
   EXPECT_THROW(longer.backward(bench.context), std::logic_error);
-  Case mixed(bench, {1, 4, 4, 2, 8, 4});
+  AttentionCase mixed(bench, {1, 4, 4, 2, 8, 4});
   mixed.dq = bench.make({4, 32}, DType::BF16);
   EXPECT_THROW(mixed.backward(bench.context), std::logic_error);
   mixed.out = mixed.dq;

@@ -1,23 +1,26 @@
 #include "compact/kernels/elementwise.h"
 
+#include "kernels/elementwise_cuda.h"
 #include "unit/kernels/op_testing.h"
 
 namespace compact {
 namespace {
 using namespace testing;
 
-// The last ones are cut into pieces that threads share.
-const Shape kShapes[] = {{1, 1}, {3, 7}, {2, 33}, {300, 129}, {40001}, {2, 20003}};
+// The last ones are cut into pieces that threads share. Multiples of 8 are moved in vectors on a CUDA device,
+// also in a view with 8 columns of padding.
+const Shape kShapes[] = {{1, 1},     {3, 7},  {2, 33},    {7, 8},   {50, 64},
+                         {300, 129}, {40001}, {2, 20003}, {3, 8200}};
 constexpr DType kTypes[] = {DType::F32, DType::BF16};
 
 /// The element that holds `x`.
 float rounded(float x, DType type) { return type == DType::BF16 ? to_float(nearest_bf16(x)) : x; }
 
 TEST(Elementwise, ZeroAndFillReachAllOfAViewAndNothingElse) {
+  Bench bench;
   for (const Shape& shape : kShapes)
-    for (std::int64_t padding : {0, 5})
+    for (std::int64_t padding : {0, 5, 8})
       for (DType type : kTypes) {
-        Bench bench;
         const Tensor x = bench.strided(shape, padding, type);
         const auto n = static_cast<std::size_t>(x.elements());
         zero(bench.context, x);
@@ -35,12 +38,22 @@ TEST(Elementwise, ZeroTakesIntegers) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(x.i32()[i], 0);
 }
 
+TEST(Elementwise, ZeroTakesSumsInDouble) {
+  Bench bench;
+  const Tensor x = bench.make({3, 5}, DType::F64).columns(1, 3);
+  zero(bench.context, x);
+  for (std::int64_t i = 0; i < 3; ++i) {
+    for (std::int64_t j = 0; j < 3; ++j) EXPECT_EQ(x.as<double>()[i * x.ld + j], 0.0);
+    EXPECT_TRUE(std::isnan(x.as<double>()[i * x.ld - 1]) && std::isnan(x.as<double>()[i * x.ld + 3]));
+  }
+}
+
 TEST(Elementwise, CopyTakesViewsAndConverts) {
+  Bench bench;
   for (const Shape& shape : kShapes)
-    for (std::int64_t padding : {0, 2})
+    for (std::int64_t padding : {0, 2, 8})
       for (DType from : kTypes)
         for (DType to : kTypes) {
-          Bench bench;
           const Tensor a = bench.strided(shape, padding, from), out = bench.strided(shape, padding, to);
           bench.randomize(a, 1);
           copy(bench.context, a, out);
@@ -60,10 +73,10 @@ TEST(Elementwise, CopyBetweenEqualTypesKeepsEveryBit) {
 }
 
 TEST(Elementwise, AddTakesViews) {
+  Bench bench;
   for (const Shape& shape : kShapes)
-    for (std::int64_t padding : {0, 2})
+    for (std::int64_t padding : {0, 2, 8})
       for (DType type : kTypes) {
-        Bench bench;
         const Tensor a = bench.strided(shape, padding, type), b = bench.random(shape, 2, 1, type),
                      out = bench.strided(shape, padding, type);
         bench.randomize(a, 1);
@@ -79,6 +92,21 @@ TEST(Elementwise, AddTakesViews) {
       }
 }
 
+TEST(Elementwise, CudaScalesViews) {
+  if (!on_cuda()) GTEST_SKIP() << "about the CUDA device";
+  Bench bench;
+  for (const Shape& shape : kShapes)
+    for (std::int64_t padding : {0, 2, 8}) {
+      const Tensor x = bench.strided(shape, padding);
+      bench.randomize(x, 1);
+      std::vector<float> want = values(x);
+      for (float& v : want) v *= 0.3f;
+      cuda::scale(*bench.queue, x, 0.3f);
+      EXPECT_TRUE(same_bits(values(x), want));
+      expect_padding_untouched(x, padding);
+    }
+}
+
 TEST(Elementwise, IsTheSameForAnyThreads) {
   Bench bench;
   const Tensor a = bench.random({50021}, 1), b = bench.make({50021}, DType::BF16);
@@ -90,8 +118,8 @@ TEST(Elementwise, IsTheSameForAnyThreads) {
 }
 
 TEST(Elementwise, FillNormalInBf16IsThatOfF32Rounded) {
+  Bench bench;
   for (const Shape& shape : {Shape{3, 1}, Shape{5, 63}, Shape{2, 130}}) {
-    Bench bench;
     const Tensor x = bench.make(shape), y = bench.make(shape, DType::BF16);
     fill_normal(bench.context, x, 0.02f, 77, 5);
     fill_normal(bench.context, y, 0.02f, 77, 5);

@@ -1,5 +1,6 @@
 #include "compact/kernels/gemm.h"
 
+#include "kernels/gemm_cuda.h"
 #include "unit/kernels/op_testing.h"
 
 namespace compact {
@@ -27,11 +28,10 @@ std::vector<double> plain_product(const Tensor& a, bool ta, const Tensor& b, boo
 
 Transpose transpose(bool yes) { return yes ? Transpose::Yes : Transpose::No; }
 
-void check_product(std::int64_t M, std::int64_t N, std::int64_t K, bool ta, bool tb, bool add,
+void check_product(Bench& bench, std::int64_t M, std::int64_t N, std::int64_t K, bool ta, bool tb, bool add,
                    std::int64_t padding, DType operands = DType::F32, DType result = DType::F32) {
   SCOPED_TRACE(fmt::format("M {} N {} K {} transposed {} {} accumulate {} padding {} {} to {}", M, N, K, ta,
                            tb, add, padding, name_of(operands), name_of(result)));
-  Bench bench;
   const Tensor a = bench.strided(ta ? Shape{K, M} : Shape{M, K}, padding, operands);
   const Tensor b = bench.strided(tb ? Shape{N, K} : Shape{K, N}, padding, operands);
   const Tensor c = bench.strided({M, N}, padding, result);
@@ -39,6 +39,7 @@ void check_product(std::int64_t M, std::int64_t N, std::int64_t K, bool ta, bool
   bench.randomize(b, 2);
   if (add) bench.randomize(c, 3);
   const std::vector<double> want = plain_product(a, ta, b, tb, c, add);
+  bench.context.flops = {};
   gemm(bench.context, a, transpose(ta), b, transpose(tb), c, add);
   // Products of bf16 numbers are exact in fp32 and accumulate there: only a bf16 result is rounded.
   const double rounded = result == DType::BF16 ? 0x1p-8 : 0;
@@ -52,32 +53,35 @@ TEST(Gemm, EqualsPlainLoopsForAllForms) {
   const std::int64_t sizes[][3] = {{1, 1, 1},    {1, 19, 33},  {17, 1, 5},   {5, 9, 1},
                                    {1, 1, 40},   {1, 40, 1},   {40, 1, 1},   {2, 3, 4},
                                    {33, 31, 65}, {64, 48, 32}, {129, 7, 100}};
+  Bench bench;
   for (const auto& s : sizes)
     for (int form = 0; form < 8; ++form)
       for (std::int64_t padding : {0, 3})
-        check_product(s[0], s[1], s[2], form & 1, form & 2, form & 4, padding);
+        check_product(bench, s[0], s[1], s[2], form & 1, form & 2, form & 4, padding);
 }
 
 TEST(Gemm, Bf16EqualsPlainLoopsForAllForms) {
   const std::int64_t sizes[][3] = {{1, 1, 1},    {1, 19, 33},  {17, 1, 5},   {5, 9, 1},
                                    {1, 1, 40},   {1, 40, 1},   {40, 1, 1},   {2, 3, 4},
                                    {33, 31, 65}, {64, 48, 32}, {129, 7, 100}};
+  Bench bench;
   for (const auto& s : sizes)
     for (int form = 0; form < 8; ++form)
       for (std::int64_t padding : {0, 3})
         for (DType result : {DType::F32, DType::BF16})
-          check_product(s[0], s[1], s[2], form & 1, form & 2, form & 4, padding, DType::BF16, result);
+          check_product(bench, s[0], s[1], s[2], form & 1, form & 2, form & 4, padding, DType::BF16, result);
 }
 
 // Sizes that are computed in pieces: a wide transposed A, and a long inner dimension.
 TEST(Gemm, PiecesEqualPlainLoops) {
+  Bench bench;
   for (DType operands : {DType::F32, DType::BF16})
     for (DType result : {DType::F32, operands})
       for (bool add : {false, true}) {
-        check_product(1403, 5, 33, true, false, add, 3, operands, result);
-        check_product(701, 3, 9, true, true, add, 0, operands, result);
-        check_product(3, 5, 16385, false, false, add, 1, operands, result);
-        check_product(2, 3, 24577, false, true, add, 0, operands, result);
+        check_product(bench, 1403, 5, 33, true, false, add, 3, operands, result);
+        check_product(bench, 701, 3, 9, true, true, add, 0, operands, result);
+        check_product(bench, 3, 5, 16385, false, false, add, 1, operands, result);
+        check_product(bench, 2, 3, 24577, false, true, add, 0, operands, result);
       }
 }
 
@@ -134,8 +138,8 @@ TEST(Gemm, PlanEqualsRun) {
   for (bool ta : {false, true})
     for (bool tb : {false, true})
       for (DType operands : {DType::F32, DType::BF16})
-        for (DType result : {DType::F32, operands})
-          expect_plan_equals_run([&](Bench& bench) {
+        expect_plan_equals_run([&](Bench& bench) {
+          for (DType result : {DType::F32, operands}) {
             const Tensor a = bench.random(ta ? Shape{70, 130} : Shape{130, 70}, 1, 1, operands),
                          b = bench.random(tb ? Shape{90, 70} : Shape{70, 90}, 2, 1, operands),
                          c = bench.make({130, 90}, result);
@@ -143,7 +147,92 @@ TEST(Gemm, PlanEqualsRun) {
             gemm(bench.context, bench.random({2, 20000}, 1, 1, operands), Transpose::No,
                  bench.random(tb ? Shape{3, 20000} : Shape{20000, 3}, 2, 1, operands), transpose(tb),
                  bench.make({2, 3}, result), false);
-          });
+          }
+        });
+}
+
+TEST(Gemm, PlanHasTheWorkspaceOfACudaProduct) {
+  Arena arena(Device::Plan, Arena::kUnlimited, Device::Cuda);
+  Context context(arena);
+  const Tensor x = arena.persistent("x", {16, 16}, DType::BF16, Category::Weights);
+  gemm(context, x, Transpose::No, x, Transpose::Yes, x, false);
+  EXPECT_EQ(arena.ledger().peak() - x.bytes(), cuda::kGemmWorkspace);
+}
+
+TEST(Gemm, CudaLooksForAnAlgorithmOnce) {
+  if (!on_cuda()) GTEST_SKIP() << "about the CUDA device";
+  Bench bench;
+  const auto looked_for = [&](const Tensor& a, const Tensor& b, const Tensor& c, bool add) {
+    const std::int64_t before = cuda::products_known(*bench.queue);
+    gemm(bench.context, a, Transpose::No, b, Transpose::Yes, c, add);
+    return cuda::products_known(*bench.queue) - before;
+  };
+  // A size that no other test has.
+  const Tensor a = bench.random({37, 40}, 1), b = bench.random({41, 40}, 2), c = bench.random({37, 41}, 3);
+  EXPECT_EQ(looked_for(a, b, c, false), 1);
+  EXPECT_EQ(looked_for(a, b, c, false), 0);
+  EXPECT_EQ(looked_for(bench.random({37, 40}, 4), b, bench.make({37, 41}), false), 0);
+  EXPECT_EQ(looked_for(a, b, c, true), 1);
+  EXPECT_EQ(looked_for(a, b, bench.strided({37, 41}, 1), false), 1);
+  // Only the alignment differs: 4 bytes, then 16.
+  const Tensor wide = bench.random({37, 48}, 5);
+  EXPECT_EQ(looked_for(wide.columns(1, 40), b, c, false), 1);
+  EXPECT_EQ(looked_for(wide.columns(4, 40), b, c, false), 1);
+  EXPECT_EQ(looked_for(wide.columns(3, 40), b, c, false), 0);
+}
+
+TEST(Gemm, CudaRoundsToTf32OnlyWhereAsked) {
+  if (!on_cuda()) GTEST_SKIP() << "about the CUDA device";
+  cuda::Queue queue({.graph = false, .sync_checks = true, .tf32 = true});
+  Bench bench;
+  Context tf32(bench.arena, &queue);
+  const Tensor a = bench.random({64, 64}, 1), b = bench.random({64, 64}, 2), exact = bench.make({64, 64}),
+               rounded = bench.make({64, 64});
+  gemm(bench.context, a, Transpose::No, b, Transpose::No, exact, false);
+  gemm(tf32, a, Transpose::No, b, Transpose::No, rounded, false);
+  EXPECT_FALSE(same_bits(values(exact), values(rounded)));
+  expect_close(rounded, plain_product(a, false, b, false, rounded, false), 4e-3);
+  // BF16 operands have fewer bits than TF32: the same product.
+  const Tensor x = bench.as(a, DType::BF16), y = bench.as(b, DType::BF16);
+  gemm(bench.context, x, Transpose::No, y, Transpose::No, exact, false);
+  gemm(tf32, x, Transpose::No, y, Transpose::No, rounded, false);
+  EXPECT_TRUE(same_bits(values(exact), values(rounded)));
+}
+
+TEST(Gemm, CudaStepsRepeatAProduct) {
+  if (!on_cuda()) GTEST_SKIP() << "about the CUDA device";
+  cuda::Queue queue({.graph = true});
+  Bench bench;
+  Context context(bench.arena, &queue);
+  const Tensor a = bench.make({20, 30}), b = bench.random({30, 10}, 1), c = bench.make({20, 10}),
+               d = bench.make({20, 10});
+  for (std::uint32_t step = 0; step < 3; ++step) {
+    bench.randomize(a, 2 + step);
+    queue.step([&] { gemm(context, a, Transpose::No, b, Transpose::No, c, false); });
+    queue.wait();
+    expect_close(c, plain_product(a, false, b, false, c, false), 1e-5, 1e-5);
+  }
+  EXPECT_EQ(queue.graphs_recorded(), 1);
+  // Another product is another graph, also where only the place of a result differs.
+  queue.step([&] { gemm(context, a, Transpose::No, b, Transpose::No, d, false); });
+  queue.wait();
+  EXPECT_TRUE(same_bits(values(d), values(c)));
+  EXPECT_EQ(queue.graphs_recorded(), 2);
+}
+
+TEST(Gemm, CudaWithoutAnAlgorithmNamesTheProduct) {
+  if (!on_cuda() || !is_emulated()) GTEST_SKIP() << "an address that would stop a card";
+  Bench bench;
+  const Tensor b = bench.random({8, 8}, 1, 1, DType::BF16), c = bench.make({4, 8}, DType::BF16);
+  Tensor odd = bench.make({5, 8}, DType::BF16).row_range(0, 4);
+  odd.data = odd.as<char>() + 1;
+  try {
+    gemm(bench.context, odd, Transpose::No, b, Transpose::No, c, false);
+    FAIL() << "a product of elements at odd addresses";
+  } catch (const RunError& error) {
+    EXPECT_NE(std::string(error.what()).find("[4, 8] x [8, 8] of BF16 to BF16"), std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(Gemm, RefusesSizesThatDoNotMatch) {

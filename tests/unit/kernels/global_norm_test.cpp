@@ -10,6 +10,7 @@ namespace {
 using testing::Bench;
 using testing::values;
 
+constexpr std::int64_t kMemory = std::int64_t{8} << 20;  // of a bench: the emulation fills all of it
 float norm_of(Bench& bench, const std::vector<Tensor>& tensors) {
   const Tensor norm = bench.make({1});
   global_norm(bench.context, tensors, norm);
@@ -19,7 +20,7 @@ float norm_of(Bench& bench, const std::vector<Tensor>& tensors) {
 TEST(GlobalNorm, NumericCaseClip) {
   COMPACT_NUMERIC_CASE(numeric, "clip");
   const double tolerance = numeric["tolerance"]["fp32"];
-  Bench bench;
+  Bench bench(testing::test_device(), kMemory);
   std::vector<Tensor> gradients;
   for (const auto& g : numeric["inputs"]["gradients"]) {
     const std::vector<double> data = testing::numbers(g);
@@ -56,7 +57,7 @@ TEST(GlobalNorm, NumericCaseClip) {
 TEST(GlobalNorm, IsTheRootOfTheSumOfSquares) {
   // Around the 32 running sums, around one piece of 4096, and beyond 256 pieces of it.
   for (const std::int64_t n : {1, 31, 32, 33, 4095, 4096, 4097, 100001, 256 * 4096 + 7}) {
-    Bench bench;
+    Bench bench(testing::test_device(), kMemory);
     const std::vector<Tensor> tensors = {bench.random({n}, 1), bench.random({3, 5}, 2),
                                          bench.random({n}, 3, 2, DType::BF16)};
     double want = 0;
@@ -68,7 +69,7 @@ TEST(GlobalNorm, IsTheRootOfTheSumOfSquares) {
 
 TEST(GlobalNorm, EveryElementCounts) {
   for (const DType type : {DType::F32, DType::BF16}) {
-    Bench bench;
+    Bench bench(testing::test_device(), kMemory);
     const Tensor x = bench.make({9001}, type);
     for (std::int64_t i = 0; i < 9001; i += 97) {
       std::memset(x.data, 0, static_cast<std::size_t>(x.bytes()));
@@ -82,8 +83,29 @@ TEST(GlobalNorm, EveryElementCounts) {
   }
 }
 
+TEST(GlobalNorm, TakesManyTensorsOfAnySizeAndPlace) {
+  Bench bench(testing::test_device(), kMemory);
+  const Tensor all = bench.random({70000}, 1), half = bench.random({70000}, 2, 1, DType::BF16);
+  std::vector<Tensor> tensors;
+  double want = 0;
+  for (std::int64_t at = 0, i = 0; i < 140; ++i) {
+    const std::int64_t size = i % 7 == 3 ? 0 : i == 77 ? 40000 : 1 + i % 90;
+    tensors.push_back((i % 2 == 0 ? all : half).slice(at, size));
+    for (const float x : values(tensors.back())) want += static_cast<double>(x) * static_cast<double>(x);
+    at += size;
+  }
+  testing::expect_close({norm_of(bench, tensors)}, {std::sqrt(want)}, 1, 1e-7);
+}
+
+TEST(GlobalNorm, PlanEqualsRun) {
+  testing::expect_plan_equals_run([](Bench& bench) {
+    const std::vector<Tensor> tensors = {bench.random({70001}, 1), bench.random({3}, 2, 1, DType::BF16)};
+    global_norm(bench.context, tensors, bench.make({1}));
+  });
+}
+
 TEST(GlobalNorm, OfNothingIsZero) {
-  Bench bench;
+  Bench bench(testing::test_device(), kMemory);
   EXPECT_EQ(norm_of(bench, {}), 0.0f);
   EXPECT_EQ(norm_of(bench, {bench.make({0, 4})}), 0.0f);
 }
@@ -95,15 +117,16 @@ TEST(GlobalNorm, ClipScaleAtTheLimit) {
 }
 
 TEST(GlobalNorm, SameBitsForAnyThreads) {
-  Bench bench;
+  Bench bench(testing::test_device(), kMemory);
   const std::vector<Tensor> tensors = {bench.random({100003}, 1), bench.random({77, 13}, 2),
                                        bench.random({50001}, 3, 1, DType::BF16)};
   testing::expect_same_bits_for_any_threads([&] { return std::vector<float>{norm_of(bench, tensors)}; });
 }
 
 TEST(GlobalNorm, SameBitsOnEveryInstructionSet) {
+  if (testing::on_cuda()) GTEST_SKIP() << "about the CPU's loops";
   if (cpu_isa() != Isa::Avx512) GTEST_SKIP() << "this CPU has no AVX-512";
-  Bench bench;
+  Bench bench(testing::test_device(), kMemory);
   const Tensor x = bench.random({100003}, 1);
   EXPECT_EQ(cpu::avx2::sum_of_squares(x.f32(), x.elements()),
             cpu::avx512::sum_of_squares(x.f32(), x.elements()));
@@ -115,7 +138,7 @@ TEST(GlobalNorm, SameBitsOnEveryInstructionSet) {
 TEST(GlobalNorm, PlansAndRefuses) {
   Bench plan(Device::Plan);
   global_norm(plan.context, std::vector<Tensor>{plan.make({7}, DType::BF16)}, plan.make({1}));
-  Bench bench;
+  Bench bench(testing::test_device(), kMemory);
   EXPECT_THROW(norm_of(bench, {bench.ids({7})}), std::logic_error);
   EXPECT_THROW(norm_of(bench, {bench.make({7, 4}).columns(0, 2)}), std::logic_error);
   EXPECT_THROW(global_norm(bench.context, {}, bench.make({2})), std::logic_error);

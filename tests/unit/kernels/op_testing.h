@@ -18,40 +18,12 @@
 
 #include "compact/core/bf16.h"
 #include "compact/core/error.h"
-#include "compact/cuda/device.h"
-#include "compact/cuda/queue.h"
 #include "compact/memory/context.h"
 #include "cuda_emulation/fiber_order.h"
+#include "test_device.h"
 
 /// What tests of ops share: a place for tensors, random numbers, comparisons, the numeric cases.
 namespace compact::testing {
-
-/// The device that tests run on: COMPACT_TEST_DEVICE (cpu, cuda), or the CPU.
-inline Device test_device() {
-  static const Device device = [] {
-    const char* name = std::getenv("COMPACT_TEST_DEVICE");
-    return name != nullptr && std::string(name) == "cuda" ? Device::Cuda : Device::Cpu;
-  }();
-  return device;
-}
-inline bool on_cuda() { return test_device() == Device::Cuda; }
-
-/// The queue of the tests on a CUDA device: the host sees its memory, and every launch is waited for. Ends
-/// the program with exit code 77 (skipped) where there is no such device.
-inline cuda::Queue* test_queue() {
-  if (!on_cuda()) return nullptr;
-  static const std::unique_ptr<cuda::Queue> queue = [] {
-    try {
-      if (cuda::device_count() == 0) throw RunError("no CUDA device");
-    } catch (const RunError& error) {
-      std::fprintf(stderr, "skipped: %s\n", error.what());
-      std::_Exit(77);
-    }
-    cuda::allocate_managed(true);
-    return std::make_unique<cuda::Queue>(cuda::QueueOptions{.graph = false, .sync_checks = true});
-  }();
-  return queue.get();
-}
 
 /// An arena with its context. All memory of a test comes from here; on Device::Plan tensors have no data.
 struct Bench {

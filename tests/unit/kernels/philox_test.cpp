@@ -6,6 +6,7 @@
 #include "compact/core/error.h"
 #include "compact/kernels/elementwise.h"
 #include "kernels/normal_cpu.h"
+#include "kernels/normal_cuda.h"
 #include "kernels/normal_math.h"
 #include "unit/kernels/op_testing.h"
 
@@ -115,6 +116,26 @@ TEST(Normal, SameBitsOnEveryInstructionSet) {
   cpu::avx2::normal_rows(a.data(), cols, 0, rows, cols, 0.03f, kKey, 5, 9);
   cpu::avx512::normal_rows(b.data(), cols, 0, rows, cols, 0.03f, kKey, 5, 9);
   EXPECT_TRUE(same_bits(a, b));
+}
+
+TEST(Normal, CudaMakesTheBitsOfTheCpu) {
+  if (!testing::on_cuda()) GTEST_SKIP() << "about the CUDA device";
+  Bench bench;
+  // Whole vectors and cut ones, aligned views and others.
+  for (const std::int64_t cols : {1, 3, 4, 64, 130, 1028})
+    for (const std::int64_t padding : {0, 1, 8})
+      for (const auto& [type, through_bf16] :
+           {std::pair{DType::F32, false}, {DType::F32, true}, {DType::BF16, false}}) {
+        const std::int64_t rows = 3, first = 4000000000;
+        const Tensor tile = bench.strided({rows, cols}, padding, type);
+        cuda::normal_rows(*bench.queue, tile, first, 0.5f, kKey, 11, 13, through_bf16);
+        std::vector<float> want(static_cast<std::size_t>(rows * cols));
+        COMPACT_CALL(normal_rows, want.data(), cols, first, rows, cols, 0.5f, kKey, 11, 13);
+        if (through_bf16 || type == DType::BF16)
+          for (float& x : want) x = to_float(nearest_bf16(x));
+        EXPECT_TRUE(same_bits(values(tile), want)) << cols << " columns, padding " << padding;
+        testing::expect_padding_untouched(tile, padding);
+      }
 }
 
 TEST(FillNormal, IsPhiloxOfItsCounter) {

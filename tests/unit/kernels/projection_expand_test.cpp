@@ -7,6 +7,11 @@ namespace {
 
 using namespace testing;
 
+/// Room for small tensors: the emulated device fills all of it with poison.
+struct Bench : testing::Bench {
+  Bench() : testing::Bench(test_device(), std::int64_t{48} << 20) {}
+};
+
 /// kept · w + d Pᵀ in double.
 std::vector<double> expanded(const std::vector<float>& w, float kept, const Tensor& d,
                              const std::vector<float>& P, std::int64_t n) {
@@ -31,7 +36,8 @@ TEST(ExpandAdd, AgreesWithPlainLoops) {
           Bench::randomize(w, 2);
           const std::vector<double> want = expanded(values(w), kept, d, whole(bench, p), n);
           expand_add(bench.context, p, d, kept, {}, w);
-          expect_close(w, want, 2e-6);
+          // Kernels of a CUDA device add up in one run what the CPU's library adds up in parts.
+          expect_close(w, want, on_cuda() ? 2e-6 + 3e-8 * std::sqrt(static_cast<double>(r)) : 2e-6);
           expect_padding_untouched(w, 2);
           EXPECT_EQ(bench.arena.scratch_mark(), 0u);
         }
@@ -111,12 +117,55 @@ TEST(ExpandAdd, StochasticRoundingKeepsSmallChanges) {
 TEST(ExpandAdd, NeedsNoTemporaryOfTheSizeOfTheWeight) {
   for (const std::string kind : {"gaussian", "hadamard", "sparse"})
     for (const DType type : {DType::F32, DType::BF16}) {
-      Bench plan(Device::Plan);
+      testing::Bench plan(Device::Plan);
       const Projection p = projection(plan, kind, 4096, 1024, type);
       const Tensor d = plan.make({11008, 1024}, type), w = plan.make({11008, 4096}, type);
       const auto before = plan.arena.ledger().peak();
       expand_add(plan.context, p, d, 0.5f, {}, w);
-      EXPECT_LE(plan.arena.ledger().peak() - before, 12 << 20) << kind;
+      EXPECT_LE(plan.arena.ledger().peak() - before, (on_cuda() ? 17 : 12) << 20) << kind;
+    }
+}
+
+TEST(ExpandAdd, AClosedGateLeavesTheWeightAndAnOpenOneDoesNotMatter) {
+  for (const std::string& kind : kKinds)
+    for (const DType type : {DType::F32, DType::BF16}) {
+      SCOPED_TRACE(kind);
+      Bench bench;
+      const std::int64_t m = 9, n = 70, r = 33;
+      const Projection p = projection(bench, kind, n, r, type);
+      const Tensor d = bench.random({m, r}, 1, 1, type), w = bench.random({m, n}, 2, 1, type),
+                   other = bench.as(w, type), gate = bench.of({3}, std::vector<float>{0.5f, 0, 1});
+      const std::vector<float> start = values(w);
+      const Rounding rounding{true, 42, 9, 1000};
+      expand_add(bench.context, p, d, 0.5f, rounding, w, gate.f32());
+      EXPECT_TRUE(same_bits(values(w), start));
+      gate.f32()[1] = 1;  // the factor is for gradients
+      expand_add(bench.context, p, d, 0.5f, rounding, w, gate.f32());
+      expand_add(bench.context, p, d, 0.5f, rounding, other);
+      EXPECT_FALSE(same_bits(values(w), start));
+      EXPECT_TRUE(same_bits(values(w), values(other)));
+    }
+}
+
+TEST(ExpandAdd, SlicesOfAWeightAreRoundedAsOne) {
+  // More than 1 MiB of P, on a CUDA device more than 16: the last slice's columns count on.
+  const Rounding rounding{true, 42, 9, 1000};
+  Bench bench;
+  const std::int64_t m = 2, n = on_cuda() ? 8500 : 700, r = 1024;
+  const Projection p = projection(bench, "gaussian", n, r, DType::BF16);
+  const Tensor d = bench.make({m, r}), w = bench.random({m, n}, 3, 1, DType::BF16);
+  zero(bench.context, d);
+  const std::vector<float> start = values(w);
+  expand_add(bench.context, p, d, 0.3f, rounding, w);
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t j = 0; j < n; ++j) {
+      const auto words = philox({static_cast<std::uint32_t>(j / 4), static_cast<std::uint32_t>(i),
+                                 rounding.step, stream_word(Stream::Rounding, rounding.id)},
+                                rounding.seed);
+      const float exact = 0.3f * start[static_cast<std::size_t>(i * n + j)];
+      ASSERT_EQ(w.as<Bf16>()[i * n + j].bits,
+                stochastic_bf16(exact, words[static_cast<std::size_t>(j % 4)]).bits)
+          << i << ", " << j;
     }
 }
 

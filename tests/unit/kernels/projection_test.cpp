@@ -8,6 +8,7 @@
 #include "compact/kernels/gemm.h"
 #include "kernels/normal_cpu.h"
 #include "kernels/normal_math.h"
+#include "kernels/projection_cuda.h"
 #include "unit/kernels/projection_testing.h"
 
 namespace compact {
@@ -276,17 +277,29 @@ TEST(Project, CountsTheProductsItMakes) {
   }
 }
 
-TEST(Project, SlicesStayWithinAMebibyte) {
+TEST(Project, SlicesStayWithinAMebibyteOrSixtyFourOnACudaDevice) {
   Bench plan(Device::Plan);
   const Projection p = gaussian(11008, 2752);
   project(plan.context, p, plan.make({64, p.n}), plan.make({64, p.r}));
   for (const Allocation& a : plan.arena.ledger().live_at_peak())
     if (a.name == "projection slice") {
-      EXPECT_EQ(a.shape, (Shape{80, 2752}));
-      EXPECT_LE(a.bytes, 1 << 20);
+      EXPECT_EQ(a.shape, (Shape{on_cuda() ? 6016 : 80, 2752}));
+      EXPECT_LE(a.bytes, (on_cuda() ? 64 : 1) << 20);
       return;
     }
   FAIL() << "no slice was taken";
+}
+
+TEST(Project, IsMadeOnTheFlyWhereALaunchIsTheCost) {
+  const auto of = [](std::int64_t n, std::int64_t r, const char* kind = "gaussian") {
+    return Projection{projection_kind_from(kind), 42, 7, 3, n, r, DType::BF16};
+  };
+  EXPECT_TRUE(cuda::projects_on_the_fly(of(128, 32), 256));
+  EXPECT_FALSE(cuda::projects_on_the_fly(of(2048, 512), 64));     // a few tiles, each with too much to make
+  EXPECT_FALSE(cuda::projects_on_the_fly(of(128, 32), 1 << 20));  // many waves of tiles
+  EXPECT_TRUE(cuda::expands_on_the_fly(of(512, 128), 512));
+  EXPECT_FALSE(cuda::expands_on_the_fly(of(2048, 512), 2048));
+  EXPECT_FALSE(cuda::expands_on_the_fly(of(512, 128, "orthonormal"), 512));  // it is in memory
 }
 
 TEST(Projection, RefusesWhatDoesNotFit) {

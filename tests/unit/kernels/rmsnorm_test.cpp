@@ -8,11 +8,15 @@ namespace compact {
 namespace {
 using namespace testing;
 
+constexpr std::int64_t kMemory = std::int64_t{8} << 20;  // of a bench: the emulation fills all of it
 constexpr float kEps = 1e-6f;
 constexpr DType kTypes[] = {DType::F32, DType::BF16};
 // In BF16 half a unit in the last place, 2^-8 of a value.
 double tolerance_of(DType type, double fp32) { return type == DType::BF16 ? 0x1.01p-9 : fp32; }
-const std::int64_t kSizes[][2] = {{1, 1}, {1, 16}, {3, 7}, {5, 33}, {130, 130}, {1100, 24}};  // N, C
+// N, C: one vector and tails, several rows of a CUDA block, and rows of one, two, four and more 16-byte packs
+// for each of its threads.
+const std::int64_t kSizes[][2] = {{1, 1},     {1, 16},   {3, 7},    {5, 33},   {130, 130},
+                                  {1100, 24}, {11, 512}, {3, 2104}, {2, 4120}, {17, 8208}};
 
 struct PlainNorm {
   std::vector<double> y, rstd, dx, dw;  // dx and dw start from 0
@@ -46,7 +50,7 @@ PlainNorm plain_norm(const Tensor& x_, const Tensor& w_, double eps, const Tenso
 
 void expect_plain_norm(std::int64_t N, std::int64_t C, std::int64_t padding, DType type, DType dw_type) {
   SCOPED_TRACE(fmt::format("N {} C {} padding {} {} dw {}", N, C, padding, name_of(type), name_of(dw_type)));
-  Bench bench;
+  Bench bench(test_device(), kMemory);
   const Tensor x = bench.strided({N, C}, padding, type), w = bench.random({C}, 2, 1, type),
                y = bench.strided({N, C}, padding, type), rstd = bench.make({N}),
                dy = bench.strided({N, C}, padding, type), dx = bench.strided({N, C}, padding, type),
@@ -70,14 +74,14 @@ void expect_plain_norm(std::int64_t N, std::int64_t C, std::int64_t padding, DTy
 
 TEST(RmsNorm, EqualsPlainLoops) {
   for (const auto& [N, C] : kSizes)
-    for (std::int64_t padding : {0, 3})
+    for (std::int64_t padding : {0, 3, 8})
       for (DType type : kTypes)
         for (DType dw_type : kTypes) expect_plain_norm(N, C, padding, type, dw_type);
 }
 
 TEST(RmsNorm, ABf16WeightGradientLosesNoSmallSummand) {
   // 1100 rows add 1e-3 each to a 1 that one of them alone would leave as it is.
-  Bench bench;
+  Bench bench(test_device(), kMemory);
   const Tensor x = bench.make({1100, 1}), w = bench.make({1}), rstd = bench.make({1100}),
                dy = bench.make({1100, 1}), dx = bench.random({1100, 1}, 1), dw = bench.make({1}, DType::BF16);
   for (const Tensor& t : {x, w, rstd}) fill(bench.context, t, 1);
@@ -90,7 +94,7 @@ TEST(RmsNorm, ABf16WeightGradientLosesNoSmallSummand) {
 TEST(RmsNorm, ResidualFormGivesTheBitsOfAddAndNorm) {
   for (const auto& [N, C] : kSizes)
     for (DType type : kTypes) {
-      Bench bench;
+      Bench bench(test_device(), kMemory);
       const Tensor x = bench.random({N, C}, 1, 1, type), delta = bench.random({N, C}, 2, 1, type),
                    w = bench.random({C}, 3, 1, type), sum = bench.make({N, C}, type),
                    y = bench.make({N, C}, type), rstd = bench.make({N}), sum2 = bench.make({N, C}, type),
@@ -107,8 +111,30 @@ TEST(RmsNorm, ResidualFormGivesTheBitsOfAddAndNorm) {
     }
 }
 
+TEST(RmsNorm, WhereViewsLieChangesNoBit) {
+  for (const std::int64_t C : {24, 520})
+    for (DType type : kTypes) {
+      const auto run = [&](std::int64_t padding) {
+        Bench bench(test_device(), kMemory);
+        const Tensor x = bench.strided({9, C}, padding, type), dy = bench.strided({9, C}, padding, type),
+                     y = bench.strided({9, C}, padding, type), dx = bench.strided({9, C}, padding, type),
+                     w = bench.random({C}, 1, 1, type), rstd = bench.make({9}), dw = bench.random({C}, 2);
+        for (const Tensor& t : {x, dy, dx}) Bench::randomize(t, 3);
+        rmsnorm_forward(bench.context, x, w, kEps, y, rstd);
+        rmsnorm_backward(bench.context, dy, x, w, rstd, dx, dw);
+        std::vector<float> all = values(y);
+        for (const Tensor& t : {rstd, dx, dw})
+          for (float v : values(t)) all.push_back(v);
+        return all;
+      };
+      const std::vector<float> aligned = run(0);
+      EXPECT_TRUE(same_bits(run(3), aligned));
+      EXPECT_TRUE(same_bits(run(8), aligned));
+    }
+}
+
 TEST(RmsNorm, GradientEqualsDifferenceQuotient) {
-  Bench bench;
+  Bench bench(test_device(), kMemory);
   const Tensor x = bench.random({6, 37}, 1), w = bench.random({37}, 2), y = bench.make({6, 37}),
                rstd = bench.make({6}), dx = bench.make({6, 37}), dw = bench.make({37});
   const std::vector<float> weights = random_values(6 * 37, 3);
@@ -126,7 +152,7 @@ TEST(RmsNorm, GradientEqualsDifferenceQuotient) {
 
 TEST(RmsNorm, IsTheSameForAnyThreads) {
   for (DType type : kTypes) {
-    Bench bench;
+    Bench bench(test_device(), kMemory);
     const std::int64_t N = 700, C = 65;
     const Tensor x = bench.random({N, C}, 1, 1, type), w = bench.random({C}, 2, 1, type),
                  y = bench.make({N, C}, type), rstd = bench.make({N}), dy = bench.random({N, C}, 3, 1, type),
@@ -145,10 +171,11 @@ TEST(RmsNorm, IsTheSameForAnyThreads) {
 }
 
 TEST(RmsNorm, BothInstructionSetsGiveTheSameBits) {
+  if (on_cuda()) GTEST_SKIP() << "about the CPU's loops";
   if (cpu_isa() != Isa::Avx512) GTEST_SKIP() << "AVX-512 is not there or not chosen";
   const std::int64_t N = 9, C = 277;
   const auto run = [&]<typename T>(T, DType type, bool small) {
-    Bench bench;
+    Bench bench(test_device(), kMemory);
     const Tensor x = bench.random({N, C}, 1, 1, type), w = bench.random({C}, 2, 1, type),
                  y = bench.make({N, C}, type), rstd = bench.make({N}), dx = bench.random({N, C}, 3, 1, type),
                  partial = bench.make({2, C});
@@ -177,7 +204,7 @@ TEST(RmsNorm, NumericCase) {
   const nlohmann::json &in = numeric["inputs"], &expected = numeric["expected"];
   const double tolerance = numeric["tolerance"]["fp32"];
   const std::int64_t N = in["x"]["shape"][0], C = in["x"]["shape"][1];
-  Bench bench;
+  Bench bench(test_device(), kMemory);
   const Tensor x = bench.of({N, C}, numbers(in["x"])), w = bench.of({C}, numbers(in["w"])),
                dy = bench.of({N, C}, numbers(in["dy"])), y = bench.make({N, C}), rstd = bench.make({N}),
                dx = bench.make({N, C}), dw = bench.make({C});
@@ -196,7 +223,7 @@ TEST(RmsNorm, ResidualNumericCase) {
   const nlohmann::json &in = numeric["inputs"], &expected = numeric["expected"];
   const double tolerance = numeric["tolerance"]["fp32"];
   const std::int64_t N = in["x"]["shape"][0], C = in["x"]["shape"][1];
-  Bench bench;
+  Bench bench(test_device(), kMemory);
   const Tensor x = bench.of({N, C}, numbers(in["x"])), r = bench.of({N, C}, numbers(in["r"])),
                w = bench.of({C}, numbers(in["w"])), dy = bench.of({N, C}, numbers(in["dy"])),
                dx = bench.of({N, C}, numbers(in["dh_in"])), h = bench.make({N, C}), y = bench.make({N, C}),
@@ -223,7 +250,7 @@ TEST(RmsNorm, PlanEqualsRun) {
 }
 
 TEST(RmsNorm, RefusesMixedTypes) {
-  Bench bench;
+  Bench bench(test_device(), kMemory);
   const Tensor x = bench.random({2, 4}, 1), w = bench.random({4}, 2), rstd = bench.make({2}),
                half = bench.make({2, 4}, DType::BF16);
   EXPECT_THROW(rmsnorm_forward(bench.context, x, w, kEps, half, rstd), std::logic_error);

@@ -27,27 +27,28 @@ std::vector<double> plain_rope(const std::vector<float>& x, std::int64_t cols, s
 }
 
 TEST(Rope, EqualsPlainLoops) {
-  const std::int64_t sizes[][4] = {
-      {1, 1, 1, 2}, {2, 3, 3, 6}, {1, 17, 2, 34}, {3, 40, 5, 64}, {1, 5, 2, 128}};  // B, T, heads, D
+  const std::int64_t sizes[][4] = {{1, 1, 1, 2},  {2, 3, 3, 6},  {1, 17, 2, 34}, {3, 40, 5, 64},
+                                   {2, 9, 8, 16}, {1, 5, 7, 32}, {1, 5, 2, 128}};  // B, T, heads, D
+  Bench bench;
   for (const auto& [B, T, heads, D] : sizes)
-    for (std::int64_t first : {0, 7})
+    for (const auto& [first, padding] : {std::pair<std::int64_t, std::int64_t>{0, 8}, {7, 3}, {7, 8}})
       for (Rotation direction : {Rotation::Forward, Rotation::Backward})
         for (DType type : kTypes) {
-          Bench bench;
-          const Tensor x = bench.strided({B * T, heads * D}, 3, type), table = bench.make({first + T, D});
+          const Tensor x = bench.strided({B * T, heads * D}, padding, type),
+                       table = bench.make({first + T, D});
           bench.randomize(x, 1);
           const std::vector<double> want =
               plain_rope(values(x), x.cols(), T, first, D, 10000, direction == Rotation::Forward ? 1 : -1);
           rope_table(bench.context, 10000, table);
           rope(bench.context, x, T, first, table, direction);
           expect_close(x, want, type == DType::BF16 ? 0x1.01p-9 : 1e-6);
-          expect_padding_untouched(x, 3);
+          expect_padding_untouched(x, padding);
         }
 }
 
 TEST(Rope, PositionZeroChangesNoBit) {
+  Bench bench;
   for (DType type : kTypes) {
-    Bench bench;
     const Tensor x = bench.as(
         bench.of({1, 8}, std::vector<float>{-0.0f, 0.0f, 1e-40f, NAN, 0.0f, -0.0f, 3.0f, INFINITY}), type);
     const Tensor table = bench.make({1, 8});

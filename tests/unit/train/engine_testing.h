@@ -14,6 +14,7 @@
 #include "compact/core/bf16.h"
 #include "compact/train/engine.h"
 #include "compact/train/plan.h"
+#include "test_device.h"
 
 /// What tests of the whole engine share: small models, engines in an arena of exactly the planned size,
 /// batches.
@@ -48,15 +49,23 @@ inline RunConfig small_run(const std::string& optimizer = "adamw", const std::st
   return run;
 }
 
-/// An engine with an arena of the planned size.
+/// The run on the device of the tests.
+inline RunConfig on_test_device(RunConfig run) {
+  if (on_cuda()) run.device = "cuda";
+  return run;
+}
+
+/// An engine with an arena of the planned size, on the device of the run.
 struct EngineRun {
-  EngineRun(const RunConfig& run_, const ModelConfig& model)
-      : run(run_),
-        plan(plan_run(run_, model)),
-        arena(Device::Cpu, plan.peak),
-        engine(arena, run_, model),
+  EngineRun(const RunConfig& run_, const ModelConfig& model, bool graph = true)
+      : run(on_test_device(run_)),
+        plan(plan_run(run, model)),
+        queue(make_test_queue({.graph = graph})),
+        arena(queue ? Device::Cuda : Device::Cpu, plan.peak),
+        engine(arena, run, model, queue.get()),
         communicator(make_local_communicator()) {
     engine.initialize();
+    if (queue) queue->wait();
   }
   StepResult step(const StepBatch& batch, std::int64_t index, double lr) {
     return engine.step(*communicator, batch, index, lr);
@@ -64,6 +73,7 @@ struct EngineRun {
 
   RunConfig run;
   RunPlan plan;
+  std::unique_ptr<cuda::Queue> queue;
   Arena arena;
   Engine engine;
   std::unique_ptr<Communicator> communicator;

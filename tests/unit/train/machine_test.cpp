@@ -9,6 +9,9 @@
 #include <functional>
 #include <string>
 
+#include "compact/cuda/device.h"
+#include "compact/cuda/queue.h"
+
 namespace compact {
 namespace {
 
@@ -32,7 +35,7 @@ TEST_F(MachineSpeeds, AreCachedAndNeverBelowWhatWasSeen) {
   const auto speeds = {
       std::function<double(double)>([](double seen) { return gemm_peak(DType::F32, seen); }),
       std::function<double(double)>([](double seen) { return gemm_peak(DType::BF16, seen); }),
-      std::function<double(double)>(memory_bandwidth)};
+      std::function<double(double)>([](double seen) { return memory_bandwidth(seen); })};
   for (const auto& speed : speeds) {
     const double first = speed(0);
     EXPECT_GT(first, 1e8);
@@ -55,6 +58,24 @@ TEST_F(MachineSpeeds, ABrokenCacheOnlyMeansMeasuring) {
   std::filesystem::create_directory(folder_ + "/compact");
   std::ofstream(folder_ + "/compact/machine.json") << "{\"x\": ";
   EXPECT_GT(gemm_peak(DType::F32, 0), 1e8);
+}
+
+// A card's speeds are measured on it and stand beside the CPU's under its own name.
+TEST_F(MachineSpeeds, OfACudaDevice) {
+  if (!cuda::is_built()) GTEST_SKIP() << "no CUDA backend in this build";
+  cuda::Queue queue({});
+  const double bf16 = gemm_peak(DType::BF16, 0, &queue), memory = memory_bandwidth(0, &queue);
+  EXPECT_GT(bf16, 1e6);
+  EXPECT_GT(memory, 1e6);
+  EXPECT_EQ(gemm_peak(DType::BF16, 0.5 * bf16, &queue), bf16) << "from the cache";
+  EXPECT_EQ(memory_bandwidth(0.5 * memory, &queue), memory);
+  EXPECT_EQ(gemm_peak(DType::F32, 3e18, &queue), 3e18);
+  EXPECT_LT(gemm_peak(DType::F32, 0), 1e18) << "that of the CPU";
+  cuda::Queue tf32({.tf32 = true});
+  EXPECT_LT(gemm_peak(DType::F32, 0, &tf32), 1e18) << "other products";
+  // The emulated device has no data sheet.
+  EXPECT_EQ(reference_peak(DType::F32, 0, &queue), 3e18);
+  EXPECT_EQ(reference_peak(DType::BF16, 5e18, &queue), 5e18);
 }
 
 TEST(Machine, ThreadsAreSharedOutAmongRanks) {

