@@ -177,7 +177,7 @@ __global__ __launch_bounds__(kRowThreads) void direction_by_row_kernel(AdamOpera
   }
 }
 
-/// `vectors` are read by groups of four, all of one shape.
+/// For a direction w is g itself and no master is there.
 template <typename W, typename G, typename S>
 AdamOperands<W, G, S> operands(const Tensor& w, const Tensor& master, const Tensor& g, const Tensor& m,
                                const Tensor& v, bool aligned) {

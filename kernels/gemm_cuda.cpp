@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
@@ -19,6 +20,15 @@
 namespace compact::cuda {
 
 namespace {
+
+/// cuBLASLt wants its workspace at a multiple of 256 bytes; tensors of an arena lie at multiples of 64.
+constexpr std::uint64_t kWorkspaceAlignment = 256, kUsableWorkspace = kGemmWorkspace - kWorkspaceAlignment;
+
+void* aligned_workspace(void* memory) {
+  const auto address = reinterpret_cast<std::uintptr_t>(memory);
+  return static_cast<std::byte*>(memory) +
+         (kWorkspaceAlignment - address % kWorkspaceAlignment) % kWorkspaceAlignment;
+}
 
 struct FreeDescription {
   void operator()(cublasLtMatmulDesc_t d) const { cublasLtMatmulDescDestroy(d); }
@@ -95,7 +105,7 @@ Owned<cublasLtMatmulPreference_t, FreePreference> preference_of(const ProductKey
   cublasLtMatmulPreference_t made = nullptr;
   check(cublasLtMatmulPreferenceCreate(&made), "gemm: preferences");
   Owned<cublasLtMatmulPreference_t, FreePreference> preference(made);
-  set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(kGemmWorkspace));
+  set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kUsableWorkspace);
   // Parts of a long sum may be added in fp32 only, and in a fixed order: the other schemes round the parts to
   // the type of the result.
   set(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
@@ -179,11 +189,11 @@ void gemm(Queue& queue, const Tensor& a, Transpose transpose_a, const Tensor& b,
   if (!queue.admit(&call, sizeof(call))) return;
   const Product& product = at->second;
   const float one = 1, beta = accumulate ? 1.0f : 0.0f;
-  check(cublasLtMatmul(queue.blas(), product.description.get(), &one, b.data, product.left.get(), a.data,
-                       product.right.get(), &beta, c.data, product.result.get(), c.data, product.result.get(),
-                       &product.algorithm, workspace.data, static_cast<std::size_t>(kGemmWorkspace),
-                       queue.stream()),
-        "gemm");
+  check(
+      cublasLtMatmul(queue.blas(), product.description.get(), &one, b.data, product.left.get(), a.data,
+                     product.right.get(), &beta, c.data, product.result.get(), c.data, product.result.get(),
+                     &product.algorithm, aligned_workspace(workspace.data), kUsableWorkspace, queue.stream()),
+      "gemm");
   queue.launched("gemm");
 }
 

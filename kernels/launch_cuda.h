@@ -27,7 +27,7 @@ inline constexpr int kWarp = 32;
 
 /// Where a kernel runs: `shared_bytes` of dynamic shared memory for each block.
 struct Launch {
-  std::string_view op;  ///< named by errors and profiles
+  std::string_view op;  ///< named by errors and profiles: a string literal
   dim3 grid, block;
   std::int64_t shared_bytes = 0;
 };

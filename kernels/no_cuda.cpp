@@ -24,67 +24,55 @@ namespace {
 
 using T = Tensor;
 
-[[gnu::weak]] void fill(Queue&, const T&, float) { absent(); }
-[[gnu::weak]] void copy(Queue&, const T&, const T&) { absent(); }
-[[gnu::weak]] void add(Queue&, const T&, const T&, const T&) { absent(); }
-[[gnu::weak]] void scale(Queue&, const T&, float) { absent(); }
-[[gnu::weak]] void normal_rows(Queue&, const T&, std::int64_t, float, std::uint64_t, std::uint32_t,
-                               std::uint32_t, bool) {
+void fill(Queue&, const T&, float) { absent(); }
+void copy(Queue&, const T&, const T&) { absent(); }
+void add(Queue&, const T&, const T&, const T&) { absent(); }
+void scale(Queue&, const T&, float) { absent(); }
+void normal_rows(Queue&, const T&, std::int64_t, float, std::uint64_t, std::uint32_t, std::uint32_t, bool) {
   absent();
 }
-[[gnu::weak]] void rmsnorm_forward(Queue&, const T&, const T&, const T&, const T&, float, const T&,
-                                   const T&) {
+void rmsnorm_forward(Queue&, const T&, const T&, const T&, const T&, float, const T&, const T&) { absent(); }
+void rmsnorm_backward(Queue&, const T&, const T&, const T&, const T&, const T&, const T&, const T&) {
   absent();
 }
-[[gnu::weak]] void rmsnorm_backward(Queue&, const T&, const T&, const T&, const T&, const T&, const T&,
-                                    const T&) {
+void rope(Queue&, const T&, std::int64_t, std::int64_t, const T&, float) { absent(); }
+void swiglu_forward(Queue&, const T&, const T&, const T&) { absent(); }
+void swiglu_backward(Queue&, const T&, const T&, const T&, const T&, const T&) { absent(); }
+void embedding_forward(Queue&, const T&, const T&, const T&) { absent(); }
+void embedding_backward(Queue&, const T&, const T&, const T&, const T&) { absent(); }
+void cross_entropy(Queue&, const T&, const T&, bool, float, const T&) { absent(); }
+void global_norm(Queue&, std::span<const T>, const T&, const T&) { absent(); }
+void add_sum(Queue&, const T&, const T&, const T&) { absent(); }
+void open_gate(Queue&, const T&, const T&) { absent(); }
+void update_gate(Queue&, const T&, const T&, double, const T&, const T&) { absent(); }
+void attention_forward(Queue&, const AttentionShape&, const T&, const T&, const T&, const T&, const T&) {
   absent();
 }
-[[gnu::weak]] void rope(Queue&, const T&, std::int64_t, std::int64_t, const T&, float) { absent(); }
-[[gnu::weak]] void swiglu_forward(Queue&, const T&, const T&, const T&) { absent(); }
-[[gnu::weak]] void swiglu_backward(Queue&, const T&, const T&, const T&, const T&, const T&) { absent(); }
-[[gnu::weak]] void embedding_forward(Queue&, const T&, const T&, const T&) { absent(); }
-[[gnu::weak]] void embedding_backward(Queue&, const T&, const T&, const T&, const T&) { absent(); }
-[[gnu::weak]] void cross_entropy(Queue&, const T&, const T&, bool, float, const T&) { absent(); }
-[[gnu::weak]] void global_norm(Queue&, std::span<const T>, const T&, const T&) { absent(); }
-[[gnu::weak]] void add_sum(Queue&, const T&, const T&, const T&) { absent(); }
-[[gnu::weak]] void open_gate(Queue&, const T&, const T&) { absent(); }
-[[gnu::weak]] void update_gate(Queue&, const T&, const T&, double, const T&, const T&) { absent(); }
-[[gnu::weak]] void attention_forward(Queue&, const AttentionShape&, const T&, const T&, const T&, const T&,
-                                     const T&) {
+void attention_backward(Queue&, const AttentionShape&, const T&, const T&, const T&, const T&, const T&,
+                        const T&, const T&, const T&, const T&, const T&) {
   absent();
 }
-[[gnu::weak]] void attention_backward(Queue&, const AttentionShape&, const T&, const T&, const T&, const T&,
-                                      const T&, const T&, const T&, const T&, const T&, const T&) {
+void adamw(Queue&, const AdamStep&, const Rounding&, const T&, const T&, const T&, const T&, const T&) {
   absent();
 }
-[[gnu::weak]] void adamw(Queue&, const AdamStep&, const Rounding&, const T&, const T&, const T&, const T&,
-                         const T&) {
+void adam_direction(Queue&, const AdamStep&, const Rounding&, const T&, const T&, const T&) { absent(); }
+void gemm(Queue&, const T&, Transpose, const T&, Transpose, const T&, bool, const T&) { absent(); }
+std::int64_t products_known(Queue&) { absent(); }
+void project(Queue&, const Projection&, const T&, const T&) { absent(); }
+void expand_add(Queue&, const Projection&, const T&, const T&, float, const Rounding&, const float*,
+                std::int64_t, const T&, const T&) {
   absent();
 }
-[[gnu::weak]] void adam_direction(Queue&, const AdamStep&, const Rounding&, const T&, const T&, const T&) {
+void hadamard_draw(Queue&, const Projection&, const T&) { absent(); }
+void hadamard_rows(Queue&, const Projection&, const T&, std::int64_t, const T&) { absent(); }
+void hadamard_project(Queue&, const Projection&, const T&, const T&, const T&) { absent(); }
+void hadamard_expand(Queue&, const Projection&, const T&, const T&, float, const Rounding&, const float*,
+                     const T&) {
   absent();
 }
-[[gnu::weak]] void gemm(Queue&, const T&, Transpose, const T&, Transpose, const T&, bool, const T&) {
-  absent();
-}
-[[gnu::weak]] std::int64_t products_known(Queue&) { absent(); }
-[[gnu::weak]] void project(Queue&, const Projection&, const T&, const T&) { absent(); }
-[[gnu::weak]] void expand_add(Queue&, const Projection&, const T&, const T&, float, const Rounding&,
-                              const float*, std::int64_t, const T&, const T&) {
-  absent();
-}
-[[gnu::weak]] void hadamard_draw(Queue&, const Projection&, const T&) { absent(); }
-[[gnu::weak]] void hadamard_rows(Queue&, const Projection&, const T&, std::int64_t, const T&) { absent(); }
-[[gnu::weak]] void hadamard_project(Queue&, const Projection&, const T&, const T&, const T&) { absent(); }
-[[gnu::weak]] void hadamard_expand(Queue&, const Projection&, const T&, const T&, float, const Rounding&,
-                                   const float*, const T&) {
-  absent();
-}
-[[gnu::weak]] void sparse_rows(Queue&, const Projection&, std::int64_t, const T&) { absent(); }
-[[gnu::weak]] void sparse_project(Queue&, const Projection&, const T&, const T&, const T&) { absent(); }
-[[gnu::weak]] void sparse_expand(Queue&, const Projection&, const T&, float, const Rounding&, const float*,
-                                 const T&) {
+void sparse_rows(Queue&, const Projection&, std::int64_t, const T&) { absent(); }
+void sparse_project(Queue&, const Projection&, const T&, const T&, const T&) { absent(); }
+void sparse_expand(Queue&, const Projection&, const T&, float, const Rounding&, const float*, const T&) {
   absent();
 }
 

@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kThreads)
 /// one block of random words for each four elements of a bf16 w. blockIdx.y takes its share of the columns.
 /// Floor: the bytes of d and twice w.
 template <int kBytes, typename D, typename W>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     expand_kernel(Sparse p, Source<D> d, W* w, std::int64_t ldw, const WeightChange* change_now,
                   std::uint64_t vectors) {
   COMPACT_DYNAMIC_SHARED(shared);

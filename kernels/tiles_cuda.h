@@ -44,19 +44,10 @@ __device__ __forceinline__ Elements<T, kCount> load_elements(const T* from) {
   return __builtin_bit_cast(Elements<T, kCount>,
                             load_vector<typename MovedAs<kCount * sizeof(T)>::type>(from));
 }
-/// `at` as a number that the compiler knows nothing of. nvcc derives the addresses of several stores from
-/// each other, member by member, and then no longer sees that the members of one are a vector: it writes them
-/// apart.
-__device__ __forceinline__ std::int64_t unknown(std::int64_t at) {
-#ifdef __CUDACC__
-  asm("" : "+l"(at));
-#endif
-  return at;
-}
 /// Writes to[at], to[at + 1], ...
 template <int kCount, typename T>
 __device__ __forceinline__ void store_elements(T* to, std::int64_t at, const Elements<T, kCount>& elements) {
-  store_vector(to + unknown(at), __builtin_bit_cast(typename MovedAs<kCount * sizeof(T)>::type, elements));
+  store_vector(to + at, __builtin_bit_cast(typename MovedAs<kCount * sizeof(T)>::type, elements));
 }
 
 /// True where every row of `t` is a number of whole vectors of `count` elements at aligned addresses.

@@ -94,7 +94,8 @@ class Check:
                 raise Failed(f"out of time ({limit:.0f} s)") from None
         self.log(out + err)
         if process.returncode != 0:
-            raise Failed((err.strip() or out.strip() or "no message").splitlines()[-1][:300])
+            words = (err.strip() or out.strip() or "no message").splitlines()[-1]
+            raise Failed(words.replace(self.run_file, "run.json")[:300])
         return out
 
     # ---- compact ------------------------------------------------------------------------------------------------

@@ -141,7 +141,7 @@ base_python=$(command -v python3) || {
 compact=$build/compact
 ((rehearse)) && compact=$build/tests/cuda_emulation/compact_emulated
 if ((build_it)); then
-  packages() { scripts/install_packages.sh tests; }
+  packages() { scripts/install_packages.sh tests || { echo "not all could be installed"; return 77; }; }
   export -f packages
   part packages 60 bash -c packages
   options=(-S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCOMPACT_CUDA=ON)

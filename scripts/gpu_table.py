@@ -80,12 +80,13 @@ def goals(result):
 
 
 def failures(result):
-    lines = []
+    """One line for each reason, with what failed for it."""
+    by_reason = {}
     for model, entry in result["models"].items():
         for row in [{"name": TORCH, **(entry["torch"] or {})}, *entry["rows"]]:
             if "error" in row:
-                lines.append(f"{model} {row['name']} failed: {row['error']}")
-    return lines
+                by_reason.setdefault(row["error"], []).append(f"{model} {row['name']}")
+    return [f"failed: {'; '.join(names)}: {reason}" for reason, names in by_reason.items()]
 
 
 def about(result):
@@ -149,6 +150,8 @@ def main():
     if args.write:
         if result.get("rehearsal"):
             sys.exit("gpu_table.py: a rehearsal's figures go on no page")
+        if not any("error" not in row for entry in result["models"].values() for row in entry["rows"]):
+            sys.exit(f"gpu_table.py: {args.result} has no figures; {args.write} is not written")
         pathlib.Path(args.write).write_text(page(result), encoding="utf-8")
 
 

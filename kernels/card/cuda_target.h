@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "compact/cuda/check.h"
+#include "compact/cuda/range.h"
 
 /// What kernels/launch_cuda.h promises, on a card.
 #define COMPACT_SHARED(Type, name, extents) __shared__ __align__(128) Type name extents
@@ -16,9 +17,13 @@ template <typename Vector>
 __device__ __forceinline__ Vector load_vector(const void* from) {
   return *static_cast<const Vector*>(from);
 }
+/// The offset of zero is hidden from the compiler, which in unrolled loops otherwise takes the store apart into
+/// single elements; it still sees which memory `to` points to.
 template <typename Vector>
 __device__ __forceinline__ void store_vector(void* to, const Vector& value) {
-  *static_cast<Vector*>(to) = value;
+  std::int64_t zero = 0;
+  asm("" : "+l"(zero));
+  *reinterpret_cast<Vector*>(static_cast<char*>(to) + zero) = value;
 }
 
 __device__ __forceinline__ float fast_exp2(float x) {
@@ -37,6 +42,7 @@ void run(std::string_view op, void (*kernel)(Parameters...), dim3 grid, dim3 blo
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(shared_bytes)),
           op);
+  const Range range(op.data());  // ops are string literals
   kernel<<<grid, block, static_cast<std::size_t>(shared_bytes), stream>>>(parameters...);
   check(cudaGetLastError(), op);
 }

@@ -69,7 +69,8 @@ struct Queue::State {
   std::unordered_map<std::string, std::size_t> values;  // of this step, by their bytes: where they lie
   std::size_t used = 0, direct_used = 0;
 
-  std::uint64_t hash = 0, recorded_hash = 0;  // of all launches of this step, of the recorded one
+  std::uint64_t hash = 0;                              // of all launches of this step
+  std::uint64_t launched_hash = 0, recorded_hash = 0;  // of those launched one by one last, and recorded last
   Owned<cudaGraphExec_t, FreeExecutable> executable;
   std::int64_t recorded = 0;
 
@@ -165,7 +166,11 @@ void Queue::step(const std::function<void()>& work) {
   check(cudaEventRecord(s.uploaded.get(), stream()), "step");
 
   const ModeScope scope(s.mode, State::Mode::Running);
-  if (!options_.graph || options_.sync_checks) return work();
+  // New launches are made one by one the first time: what kernels and libraries load then cannot be recorded.
+  if (!options_.graph || options_.sync_checks || (s.hash != s.launched_hash && s.hash != s.recorded_hash)) {
+    s.launched_hash = s.hash;
+    return work();
+  }
   if (!s.executable || s.hash != s.recorded_hash) {
     s.executable.reset();
     cudaGraph_t graph = nullptr;

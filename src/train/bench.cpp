@@ -124,7 +124,7 @@ StepBench bench_step(RunConfig run, const ModelConfig& model, const BenchOptions
   // On a CUDA device steps are timed whole and by their ops in turns.
   const int steps_a_repeat = queue != nullptr ? 2 : 1;
   run.train.steps =
-      steps_a_repeat * (options.repeats + 1);  // long enough for a new P, or not: the plan needs to know
+      steps_a_repeat * (options.repeats + 1) + 1;  // long enough for a new P, or not: the plan needs to know
   const RunPlan plan = plan_run(run, model);
   require_memory(queue, plan.peak, memory_table(plan.at_peak));
   StepBench bench;
@@ -139,8 +139,11 @@ StepBench bench_step(RunConfig run, const ModelConfig& model, const BenchOptions
   };
   const std::int64_t free_before = free_bytes();
   Steps steps(run, model, plan.peak, queue);
-  steps.whole();  // first touch of the memory, compilation of the products, recording of a graph
-  if (queue != nullptr) steps.split();
+  steps.whole();  // first touch of the memory, compilation of the products
+  if (queue != nullptr) {
+    steps.whole();  // recording of a graph
+    steps.split();
+  }
 
   // Steps and products take turns, so that a noisy minute hits both.
   const StepProducts products = products_of(run, model);

@@ -30,31 +30,6 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
-ModelConfig model_of(RunConfig& run) {
-  if (!run.init_from.empty()) run.init_from = resolve_checkpoint(run.init_from);
-  ModelConfig model = load_model_config(run.init_from.empty() ? run.model : run.init_from + "/config.json");
-  // RoPE has no table of positions to run out of: longer sequences only raise what the checkpoint's config
-  // says.
-  if (model.max_positions > 0) model.max_positions = std::max(model.max_positions, run.data.sequence_length);
-  return model;
-}
-
-void check_computable(const RunConfig& run, const ModelConfig& model, const std::string& run_file) {
-  if (run.device != "cuda") return;
-  if (!cuda::is_built())
-    input_error(
-        "{}: device \"cuda\": this build of compact has no CUDA backend; build it where nvcc is "
-        "(docs/cuda.md), "
-        "or use \"cpu\"",
-        run_file);
-  check_cuda_computes(model, run_file);
-}
-
-void warn_of_unused_settings(const RunConfig& run, const std::string& run_file) {
-  for (const std::string& key : unused_settings(run))
-    fmt::print(stderr, "compact: warning: {}: {} changes nothing in this run\n", run_file, key);
-}
-
 namespace {
 
 double seconds_since(Clock::time_point start) {
@@ -134,6 +109,7 @@ class Run {
   void evaluate_now();
   void checkpoint();
   bool due(const Period& period) const;
+  std::optional<double> peak_or_none(DType operands, double seen) const;
   std::string what_is_left() const;
 
   RunConfig run_;
@@ -217,6 +193,15 @@ std::string Run::what_is_left() const {
 bool Run::due(const Period& period) const {
   const std::int64_t every = period.steps(run_.train.steps, run_.batch.tokens_per_step);
   return every > 0 && state_.step % every == 0;
+}
+
+// A card that is full has no room for a measurement: then the run goes on without.
+std::optional<double> Run::peak_or_none(DType operands, double seen) const {
+  try {
+    return reference_peak(operands, seen, queue_.get());
+  } catch (const RunError&) {
+    return std::nullopt;
+  }
 }
 
 void Run::checkpoint() {
@@ -312,9 +297,9 @@ void Run::execute() {
     state_.tokens += batch.targets;
     const double seconds = seconds_since(step_start);
     const double speed = static_cast<double>(plan_.step_flops()) / seconds;
-    if (gemm_peak_ && speed > *gemm_peak_) gemm_peak_ = gemm_peak(operands, speed);
+    if (gemm_peak_ && speed > *gemm_peak_) gemm_peak_ = reference_peak(operands, speed, queue_.get());
     report_step(result, lr, seconds);
-    if (!gemm_peak_) gemm_peak_ = gemm_peak(operands, speed);
+    if (steps_here_ == 1) gemm_peak_ = peak_or_none(operands, speed);
 
     // A batch without targets is no failure: only what is not finite counts towards the limit.
     const bool failed = !result.applied && batch.targets > 0;

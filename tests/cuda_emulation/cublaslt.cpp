@@ -282,7 +282,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   for (int i = 0; i < 4; ++i)
     if (operands[i] == nullptr || !aligned(operands[i], algorithm.alignments[i]))
       return CUBLAS_STATUS_INVALID_VALUE;
-  if (workspace_bytes < algorithm.workspace || workspace == nullptr || !aligned(workspace, 16))
+  if (workspace_bytes < algorithm.workspace || workspace == nullptr || !aligned(workspace, 256))
     return CUBLAS_STATUS_INVALID_VALUE;
   // In place or apart, nothing between.
   if (c == d && problem.c.ld != problem.d.ld) return CUBLAS_STATUS_INVALID_VALUE;

@@ -7,4 +7,12 @@ namespace compact::testing {
 /// only.
 void fail_launch(int number);
 
+/// What the emulated driver says of the machine from now on.
+struct EmulatedMachine {
+  int driver;  ///< CUDA version, 1000 · major + 10 · minor; 0: no driver
+  int devices = 1;
+  int major = 9, minor = 0;  ///< compute capability
+};
+void set_machine(const EmulatedMachine& machine);
+
 }  // namespace compact::testing

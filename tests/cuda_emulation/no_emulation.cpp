@@ -6,5 +6,6 @@ namespace compact::testing {
 void set_fiber_order(std::uint32_t) {}
 bool is_emulated() { return false; }
 void fail_launch(int) {}
+void set_machine(const EmulatedMachine&) {}
 
 }  // namespace compact::testing

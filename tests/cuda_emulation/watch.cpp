@@ -3,6 +3,7 @@
 
 #include "compact/memory/arena_watch.h"
 #include "cuda_emulation/block_memory.h"
+#include "cuda_emulation/device_memory.h"
 #include "cuda_emulation/sanitizer.h"
 #include "cuda_emulation/streams.h"
 
@@ -21,6 +22,7 @@ constexpr ArenaWatch kWatch = {
     .reserved = [](void* memory, std::int64_t bytes) { forbid(memory, size(bytes)); },
     .taken =
         [](void* memory, std::int64_t bytes) {
+          note_tensor(memory, size(bytes));
           allow(memory, size(bytes));  // for a host that fills it at once
           if (kSanitized) in_order([=] { allow(memory, size(bytes)); });
         },

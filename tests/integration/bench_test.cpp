@@ -108,6 +108,7 @@ TEST(Bench, NeedsNoRunFile) {
     EXPECT_EQ(step["parameters"], 58073600);
   }
   EXPECT_EQ(w.run("bench ''", kOwnCache).code, 2);
+  EXPECT_EQ(w.run("bench run.json --device cuda", kOwnCache).code, 2) << "the run file names its device";
 }
 
 }  // namespace

@@ -24,8 +24,9 @@ struct QueueOptions {
 /// A step is given as a function that makes the same launches each time (`step`). Numbers that differ from
 /// step to step do not go into launches, which a graph would freeze, but into `live` values: the function is
 /// first run without launching anything, which collects the live values and a hash of all launches; the
-/// values go to the device in one copy; then the graph of those launches runs, recorded anew only where the
-/// hash is another one. So a graph is never stale, and the step's list of calls is written once.
+/// values go to the device in one copy; then the graph of those launches runs. Launches with another hash
+/// than before are made one by one the first time and recorded the second. So a graph is never stale, and the
+/// step's list of calls is written once.
 class Queue {
  public:
   /// Opens the device. Throws RunError without a driver, with too old a one, or where the card is of an

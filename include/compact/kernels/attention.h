@@ -20,7 +20,7 @@ struct AttentionShape {
 /// log-sum-exp of the scaled scores. q [B·T, H·D], k and v [B·Tkv, Hkv·D] are views with any row stride.
 /// Works in tiles with a running maximum: nothing of size T × T is made. q, k, v and out are of one type, F32
 /// or BF16. In BF16 scores, softmax and all sums are fp32, and softmax weights enter their product rounded to
-/// BF16 on CPUs that multiply BF16 (has_bf16_products), unrounded elsewhere.
+/// BF16 on CPUs that multiply BF16 (has_bf16_products) and by tensor cores, unrounded elsewhere.
 void attention_forward(Context& context, const AttentionShape& shape, const Tensor& q, const Tensor& k,
                        const Tensor& v, const Tensor& out, const Tensor& lse);
 

@@ -10,7 +10,7 @@ namespace {
 
 /// Room for a few small tensors: the emulated device fills all of it with poison.
 struct Bench : testing::Bench {
-  Bench() : testing::Bench(testing::test_device(), std::int64_t{8} << 20) {}
+  explicit Bench(Device device = testing::test_device()) : testing::Bench(device, std::int64_t{8} << 20) {}
 };
 using testing::same_bits;
 using testing::values;
@@ -328,6 +328,25 @@ TEST(AdamRounding, SameBitsForAnyThreads) {
       for (const float x : values(t)) out.push_back(x);
     return out;
   });
+}
+
+TEST(AdamRounding, ADeviceGivesTheBitsOfTheCpu) {
+  if (!testing::on_cuda()) GTEST_SKIP() << "the CPU is the other side";
+  const Rounding r{true, 42, 9, 1000};
+  for (const DType w_type : kTypes)
+    for (const DType s_type : kTypes) {
+      const auto run = [&](Bench&& bench) {
+        const Operands a = operands(bench, {7, 213}, w_type, DType::F32, s_type);
+        const Operands b = operands(bench, {7, 213}, w_type, w_type, s_type);
+        adamw(bench.context, some_step(), r, a.w, a.g, a.m, a.v, {});
+        adam_direction(bench.context, some_step(), r, b.g, b.m, b.v);
+        std::vector<float> out;
+        for (const Tensor& t : {a.w, a.m, a.v, b.g, b.m, b.v})
+          for (const float x : values(t)) out.push_back(x);
+        return out;
+      };
+      EXPECT_TRUE(same_bits(run(Bench()), run(Bench(Device::Cpu))));
+    }
 }
 
 // The loops of both instruction sets on the same values; everything they write, one after another.

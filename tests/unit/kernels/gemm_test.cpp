@@ -214,9 +214,11 @@ TEST(Gemm, CudaStepsRepeatAProduct) {
   }
   EXPECT_EQ(queue.graphs_recorded(), 1);
   // Another product is another graph, also where only the place of a result differs.
-  queue.step([&] { gemm(context, a, Transpose::No, b, Transpose::No, d, false); });
-  queue.wait();
-  EXPECT_TRUE(same_bits(values(d), values(c)));
+  for (int i = 0; i < 2; ++i) {
+    queue.step([&] { gemm(context, a, Transpose::No, b, Transpose::No, d, false); });
+    queue.wait();
+    EXPECT_TRUE(same_bits(values(d), values(c)));
+  }
   EXPECT_EQ(queue.graphs_recorded(), 2);
 }
 
