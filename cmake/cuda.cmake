@@ -32,7 +32,7 @@ endif()
 # What of the backend is C++: calls of the runtime and of libraries. The kernels are the .cu files.
 file(GLOB cuda_host CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cpp ${PROJECT_SOURCE_DIR}/kernels/*_cuda.cpp)
 list(FILTER cuda_host EXCLUDE REGEX "/no_cuda\\.cpp$")
-file(GLOB cuda_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*_cuda.cu)
+file(GLOB cuda_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*_cuda.cu ${PROJECT_SOURCE_DIR}/src/cuda/*.cu)
 set(cuda_stubs ${PROJECT_SOURCE_DIR}/src/cuda/no_cuda.cpp ${PROJECT_SOURCE_DIR}/src/cuda/peaks.cpp
                ${PROJECT_SOURCE_DIR}/kernels/no_cuda.cpp)
 
@@ -44,8 +44,12 @@ if(COMPACT_HAS_CUDA)
   # No contraction of a*b+c, as on the host: the same bits as the emulation's.
   target_compile_options(
     compact_backend
-    PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wshadow -Werror -ffp-contract=off>
-            "$<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;--Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Wshadow>")
+    PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wshadow -ffp-contract=off>
+            "$<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;-Xcompiler=-Wall,-Wextra,-Wshadow>")
+  if(COMPACT_WERROR)
+    target_compile_options(compact_backend PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Werror>
+                                                   $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings>)
+  endif()
   target_link_libraries(compact_backend PUBLIC CUDA::cudart_static CUDA::cublasLt PRIVATE fmt::fmt
                         PkgConfig::XXHASH)
 else()

@@ -49,13 +49,12 @@ __device__ __forceinline__ void fetch_rows(Bf16* to, const Bf16* from, std::int6
     constexpr int kDown = kThreads / kPieces;
     const int column = thread % kPieces * 8, row = thread / kPieces;
     const bool inside = column < static_cast<int>(D);
-    const Bf16* const at = from + (first + row) * ld + column;
+    // What is not valid is not read, so the address may run on behind the rows.
+    const Bf16* at = inside ? from + (first + row) * ld + column : from;
+    const std::int64_t down = inside ? kDown * ld : 0;
 #pragma unroll
-    for (int i = 0; i < kTurns; ++i) {
-      const bool valid = inside && row + i * kDown < left;
-      copy_async_16(to + (row + i * kDown) * kPitch<kWidth> + column, valid ? at + i * kDown * ld : from,
-                    valid);
-    }
+    for (int i = 0; i < kTurns; ++i, at += down)
+      copy_async_16(to + (row + i * kDown) * kPitch<kWidth> + column, at, inside && row + i * kDown < left);
   } else {
 #pragma unroll
     for (int i = 0; i < kTurns; ++i) {

@@ -19,6 +19,12 @@ inline bool has_fours(const Tensor& t) {
          (t.ld % 4 == 0 || t.rows() <= 1);
 }
 
+/// True where every group of eight elements that starts at a multiple of eight is aligned to 16 bytes.
+inline bool has_eights(const Tensor& t) {
+  return reinterpret_cast<std::uintptr_t>(t.data) % 16 == 0 &&
+         (t.ld * size_of(t.dtype) % 16 == 0 || t.rows() <= 1);
+}
+
 /// The first `count` of four; zeros for the others. `vector`: there are four, and they are one vector.
 __device__ __forceinline__ Four load_four(const float* from, bool vector, std::int64_t count) {
   Four four{};

@@ -101,15 +101,13 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
         "gemm: a preference");
 }
 
-Owned<cublasLtMatmulPreference_t, FreePreference> preference_of(const ProductKey& key) {
+Owned<cublasLtMatmulPreference_t, FreePreference> preference_of(const ProductKey& key,
+                                                                std::uint32_t reductions) {
   cublasLtMatmulPreference_t made = nullptr;
   check(cublasLtMatmulPreferenceCreate(&made), "gemm: preferences");
   Owned<cublasLtMatmulPreference_t, FreePreference> preference(made);
   set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kUsableWorkspace);
-  // Parts of a long sum may be added in fp32 only, and in a fixed order: the other schemes round the parts to
-  // the type of the result.
-  set(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-      std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+  set(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
   set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<std::uint32_t>(key.align_b));
   set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<std::uint32_t>(key.align_a));
   set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<std::uint32_t>(key.align_c));
@@ -134,11 +132,18 @@ Product make_product(Queue& queue, const ProductKey& key) {
                                        : layout_of(key.operands, key.M, key.K, key.lda);
   product.result = layout_of(key.result, key.M, key.N, key.ldc);
 
+  // Parts of a long sum are added in fp32 where there is such an algorithm; the other schemes, as fixed in
+  // their order, round the parts to the type of the result.
   cublasLtMatmulHeuristicResult_t found{};
   int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      queue.blas(), description, product.left.get(), product.right.get(), product.result.get(),
-      product.result.get(), preference_of(key).get(), 1, &found, &count);
+  cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;
+  for (const std::uint32_t reductions : {std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE},
+                                         std::uint32_t{CUBLASLT_REDUCTION_SCHEME_MASK}}) {
+    status = cublasLtMatmulAlgoGetHeuristic(queue.blas(), description, product.left.get(),
+                                            product.right.get(), product.result.get(), product.result.get(),
+                                            preference_of(key, reductions).get(), 1, &found, &count);
+    if (status == CUBLAS_STATUS_SUCCESS && count > 0 && found.state == CUBLAS_STATUS_SUCCESS) break;
+  }
   if (status != CUBLAS_STATUS_SUCCESS || count == 0 || found.state != CUBLAS_STATUS_SUCCESS)
     run_error(
         "cuBLASLt has no algorithm for the product [{}, {}] x [{}, {}] of {} to {} (row strides {}, {}, "

@@ -148,9 +148,12 @@ __device__ __forceinline__ void inner_passes(float* tile, int points, const Plac
 __device__ __forceinline__ void store_outer(float* tile, int j, const float* v) {
   float* at = tile + bank_of(j);
   const bool swapped = (j >> 5 & 1) != 0;
-  const float4 a = make_float4(v[0], v[1], v[2], v[3]), b = make_float4(v[4], v[5], v[6], v[7]);
-  store_vector(at + (swapped ? 4 : 0), swapped ? b : a);
-  store_vector(at + (swapped ? 0 : 4), swapped ? a : b);
+  // Chosen element by element: a choice between two float4 would put both into local memory.
+  const auto chosen = [&](bool upper) {
+    return make_float4(upper ? v[4] : v[0], upper ? v[5] : v[1], upper ? v[6] : v[2], upper ? v[7] : v[3]);
+  };
+  store_vector(at + (swapped ? 4 : 0), chosen(swapped));
+  store_vector(at + (swapped ? 0 : 4), chosen(!swapped));
 }
 __device__ __forceinline__ void load_outer(float* v, const float* tile, int j) {
   const float* at = tile + bank_of(j);
@@ -168,11 +171,6 @@ __device__ __forceinline__ void load_outer(float* v, const float* tile, int j) {
   v[7] = b.w;
 }
 
-/// True where every group of eight elements that starts at a multiple of eight is aligned to 16 bytes.
-inline bool has_eights(const Tensor& t) {
-  return reinterpret_cast<std::uintptr_t>(t.data) % 16 == 0 &&
-         (t.ld * size_of(t.dtype) % 16 == 0 || t.rows() <= 1);
-}
 /// The first `left` of eight elements; zeros behind them.
 __device__ __forceinline__ void load_eight(float* v, const float* from, bool vectors, std::int64_t left) {
 #pragma unroll

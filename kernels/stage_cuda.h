@@ -26,10 +26,6 @@ template <typename T, bool kAligned>
 Matrix<T, kAligned> matrix(const Tensor& t) {
   return {t.as<const T>(), t.ld, t.rows(), t.cols()};
 }
-inline bool has_eights(const Tensor& t) {
-  return reinterpret_cast<std::uintptr_t>(t.data) % 16 == 0 && t.ld * size_of(t.dtype) % 16 == 0;
-}
-
 __device__ __forceinline__ std::uint32_t bf16_bits(float x) { return nearest_bf16(x).bits; }
 __device__ __forceinline__ std::uint32_t bf16_bits(Bf16 x) { return x.bits; }
 
@@ -67,9 +63,14 @@ struct Staged {
 
   /// Where a thread's groups of eight lie, `kEightRows` rows apart; and its single elements.
   static constexpr int kEightRows = kStageThreads / kEightsOfRow, kSingleRows = kStageThreads / kWarp;
-  static __device__ __forceinline__ int eight_row() { return static_cast<int>(threadIdx.x) / kEightsOfRow; }
+  /// With four groups in a row eight neighbouring threads take eight rows: their stores meet in no bank.
+  static __device__ __forceinline__ int eight_row() {
+    const int thread = static_cast<int>(threadIdx.x);
+    return kEightsOfRow == 4 ? thread / 32 * 8 + thread % 8 : thread / kEightsOfRow;
+  }
   static __device__ __forceinline__ int eight_column() {
-    return static_cast<int>(threadIdx.x) % kEightsOfRow * 8;
+    const int thread = static_cast<int>(threadIdx.x);
+    return (kEightsOfRow == 4 ? thread / 8 % 4 : thread % kEightsOfRow) * 8;
   }
   static __device__ __forceinline__ int single_row() { return static_cast<int>(threadIdx.x) / kWarp; }
   static __device__ __forceinline__ int single_column() { return static_cast<int>(threadIdx.x) % kWarp; }

@@ -342,7 +342,9 @@ def main():
     args.sequences = args.sequences or (8 if args.device == "cpu" else 128)
     if not args.torch_only and not os.access(args.compact, os.X_OK):
         sys.exit(f"{args.compact} is missing: build compact first, or name it with --compact.")
-    if subprocess.run([args.python, "-c", "import torch"], capture_output=True, check=False).returncode != 0:
+    # Looked for only: importing takes long, and the worker does it.
+    find = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    if subprocess.run([args.python, "-c", find], capture_output=True, check=False).returncode != 0:
         sys.exit(f"PyTorch is missing: install it with `{args.python} -m pip install torch`, or name an interpreter "
                  "that has it with --python.")
     results = [compare(args, model, precision)

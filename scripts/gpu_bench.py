@@ -16,6 +16,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LENGTH = 256
+# A card has the room for larger chunks than the default, each of which passes the head's whole gradient once.
+LOGITS_CHUNK = 256 << 20
 # Memory that the CUDA context, cuBLASLt and a graph take beside the arena.
 BESIDE_ARENA = 2 << 30
 VARIANTS = [
@@ -43,7 +45,8 @@ class Check:
         self.run_file = os.path.join(self.work.name, "run.json")
         self.result = {
             "when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "rehearsal": args.rehearse, "commit": self.commit(), "host": platform.platform(), "card": None,
+            "rehearsal": args.rehearse, "commit": self.commit(), "host": platform.platform(),
+            "card": {"name": args.card} if args.card else None,
             "parts": self.read_parts(), "machine": None, "models": {}}
 
     def commit(self):
@@ -76,7 +79,7 @@ class Check:
         beside.write_text(json.dumps(self.result, indent=1) + "\n", encoding="utf-8")
         beside.replace(path)
 
-    def run(self, command, limit):
+    def run(self, command, limit, env=None):
         """The output of a command; Failed with its last words where it ends badly or late."""
         limit = min(limit, self.left())
         self.log("$ " + " ".join(map(str, command)))
@@ -84,7 +87,8 @@ class Check:
             raise Failed("out of time")
         # A group of its own, since PyTorch's compiler leaves helpers behind where only the parent is ended.
         with subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, env=self.env, start_new_session=True) as process:
+                              stderr=subprocess.PIPE, text=True, env=env or self.env,
+                              start_new_session=True) as process:
             try:
                 out, err = process.communicate(timeout=limit)
             except subprocess.TimeoutExpired:
@@ -105,7 +109,7 @@ class Check:
         values = {
             "model": f"{ROOT}/configs/model/llama_{model}.json",
             "data.sequence_length": length, "batch.micro_batch": micro_batch,
-            "batch.tokens_per_step": micro_batch * length, **changes}
+            "batch.tokens_per_step": micro_batch * length, "memory.logits_chunk_bytes": LOGITS_CHUNK, **changes}
         return [f"{key}={json.dumps(value) if not isinstance(value, str) else value}" for key, value in values.items()]
 
     def compact(self, command, model, micro_batch, changes, limit, *options):
@@ -172,6 +176,11 @@ class Check:
 
     # ---- PyTorch ------------------------------------------------------------------------------------------------
 
+    def torch_env(self):
+        """PyTorch brings libraries of its own; those found for compact may be of another version."""
+        paths = [path for path in self.env.get("LD_LIBRARY_PATH", "").split(":") if path and path != self.args.libraries]
+        return dict(self.env, LD_LIBRARY_PATH=":".join(paths))
+
     def torch(self, model, batch, limit):
         entry = self.result["models"].setdefault(model, {"rows": [], "torch": None})
         if not self.args.python:
@@ -181,13 +190,13 @@ class Check:
         # Compiled is the baseline; eager where the compiler fails or is late.
         settings = ["eager, bf16 weights, malloc plain"] if self.args.rehearse else \
             ["torch.compile, bf16 weights", "eager, bf16 weights"]
+        steps = "2" if self.args.rehearse else "5" if model == "1b" else "10"
         while True:
             command = [self.args.python, ROOT / "scripts/bench_vs_torch.py", "--torch-only", "--json", "--device", device,
                        "--models", model, "--precisions", "bf16", "--sequences", batch, "--length",
-                       32 if self.args.rehearse else LENGTH, "--trial-steps", "2" if self.args.rehearse else "10",
-                       "--settings", settings[0]]
+                       32 if self.args.rehearse else LENGTH, "--trial-steps", steps, "--settings", settings[0]]
             try:
-                found = json.loads(self.run(command, limit))[0]
+                found = json.loads(self.run(command, limit, self.torch_env()))[0]
                 name, row = next(iter(found["rows"].items()))
                 entry["torch"] = {"name": name, "version": found["torch"], "micro_batch": batch, "tried": found["tried"],
                                   **{key: row[key] for key in ("step_seconds", "tokens_per_second", "peak_bytes")}}
@@ -199,7 +208,7 @@ class Check:
                     continue
                 if len(settings) > 1 and self.left() > 5:
                     self.say(f"{model} PyTorch {settings.pop(0)}: failed: {error}")
-                    limit = 40
+                    limit = 70
                     continue
                 entry["torch"] = {"error": str(error) or type(error).__name__}
                 self.say(f"{model} PyTorch: failed: {error}")
@@ -219,10 +228,16 @@ class Check:
         if self.args.rehearse:
             self.result["models"].clear()
         # Of each model the two that matter most and PyTorch, then the others, so that a slow card loses the least.
-        for model in models:
+        for number, model in enumerate(models):
             for name, changes in VARIANTS[:2]:
                 row = self.measure(model, name, changes, free)
-            self.torch(model, row.get("micro_batch") or self.fitting_batch(model, VARIANTS[0][1], free), 100)
+            # The first start of PyTorch and its compiler reads gigabytes from the disk.
+            limit = 150 if number == 0 else 100
+            try:
+                self.torch(model, row.get("micro_batch") or self.fitting_batch(model, VARIANTS[0][1], free), limit)
+            except (Failed, OSError, ValueError, KeyError) as error:  # the batch is not known
+                self.result["models"][model]["torch"] = {"error": str(error) or type(error).__name__}
+                self.write()
         for model in models:
             for name, changes in VARIANTS[2:]:
                 self.measure(model, name, changes, free)
@@ -231,14 +246,19 @@ class Check:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--compact", required=True, help="the program")
+    parser.add_argument("--compact", help="the program; without it only what is known before is written")
     parser.add_argument("--out", required=True, help="the JSON to write")
     parser.add_argument("--log", required=True, help="file to which everything is appended")
     parser.add_argument("--parts", help="parts that ran before: name, result, seconds, note, separated by tabs")
+    parser.add_argument("--card", help="its name, until it is asked for its memory")
+    parser.add_argument("--libraries", help="a folder in LD_LIBRARY_PATH that is for compact alone")
     parser.add_argument("--python", help="an interpreter that has PyTorch")
     parser.add_argument("--seconds", type=float, default=300, help="for all measurements")
     parser.add_argument("--rehearse", action="store_true", help="tiny size")
     args = parser.parse_args()
+    if args.compact is None:
+        Check(args).write()
+        return
     args.compact = os.path.abspath(args.compact)
     Check(args).execute()
 

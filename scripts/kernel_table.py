@@ -42,8 +42,9 @@ def said(nvcc, file, architecture):
     for line in done.stderr.splitlines():
         if match := re.search(r"Compiling entry function '(\w+)' for 'sm_", line):
             name, spilled = match.group(1), 0
-        elif match := re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line):
-            spilled = int(match.group(1)) + int(match.group(2))
+        elif match := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
+            # A stack frame without spills is local memory all the same: an array that is not in registers.
+            spilled = sum(map(int, match.groups()))
         elif (match := re.search(r"Used (\d+) registers", line)) and name:
             shared = re.search(r"(\d+) bytes smem", line)
             kernels[name] = (int(match.group(1)), int(shared.group(1)) if shared else 0, spilled)

@@ -2,7 +2,10 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <string_view>
+#include <utility>
 
 #include "compact/cuda/check.h"
 #include "compact/cuda/range.h"
@@ -17,8 +20,8 @@ template <typename Vector>
 __device__ __forceinline__ Vector load_vector(const void* from) {
   return *static_cast<const Vector*>(from);
 }
-/// The offset of zero is hidden from the compiler, which in unrolled loops otherwise takes the store apart into
-/// single elements; it still sees which memory `to` points to.
+/// The offset of zero is hidden from the compiler, which in unrolled loops otherwise takes the store apart
+/// into single elements; it still sees which memory `to` points to.
 template <typename Vector>
 __device__ __forceinline__ void store_vector(void* to, const Vector& value) {
   std::int64_t zero = 0;
@@ -34,14 +37,26 @@ __device__ __forceinline__ float fast_exp2(float x) {
 
 namespace target {
 
-/// More dynamic shared memory than 48 KiB must be asked for, once a kernel.
+/// More shared memory than 48 KiB, static arrays included, must be asked for, once a kernel and device. The
+/// limit is never lowered: launches that were recorded with more still come.
+inline void allow_shared(const void* kernel, std::int64_t bytes, std::string_view op) {
+  static std::map<std::pair<const void*, int>, std::int64_t> allowed;
+  static std::mutex mutex;
+  const std::scoped_lock lock(mutex);
+  int device = 0;
+  check(cudaGetDevice(&device), op);
+  std::int64_t& most = allowed[{kernel, device}];
+  if (bytes <= most) return;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+        op);
+  most = bytes;
+}
+
 template <typename... Parameters>
 void run(std::string_view op, void (*kernel)(Parameters...), dim3 grid, dim3 block, std::int64_t shared_bytes,
          cudaStream_t stream, Parameters... parameters) {
-  if (shared_bytes > 48 * 1024)
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(shared_bytes)),
-          op);
+  constexpr std::int64_t kFreely = 40 * 1024;  // leaves room for small static arrays beside
+  if (shared_bytes > kFreely) allow_shared(reinterpret_cast<const void*>(kernel), shared_bytes, op);
   const Range range(op.data());  // ops are string literals
   kernel<<<grid, block, static_cast<std::size_t>(shared_bytes), stream>>>(parameters...);
   check(cudaGetLastError(), op);

@@ -12,6 +12,7 @@
 #include "compact/cuda/check.h"
 #include "compact/cuda/device.h"
 #include "compact/cuda/range.h"
+#include "src/cuda/code.h"
 
 namespace compact::cuda {
 
@@ -97,6 +98,12 @@ Queue::Queue(const QueueOptions& options) : options_(options), state_(std::make_
   device_info(options.device);  // throws where the device cannot be used
   State& s = *state_;
   check(cudaSetDevice(options.device), "cudaSetDevice");
+  if (!has_code_for_device())
+    run_error(
+        "device \"cuda\": this build has no code for {}; build with -DCMAKE_CUDA_ARCHITECTURES=native, or "
+        "without that "
+        "option",
+        device_info(options.device).name);
   check(cudaDeviceGetAttribute(&s.multiprocessors, cudaDevAttrMultiProcessorCount, options.device),
         "cudaDeviceGetAttribute");
   cudaStream_t stream = nullptr;

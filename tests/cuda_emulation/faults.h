@@ -12,6 +12,7 @@ struct EmulatedMachine {
   int driver;  ///< CUDA version, 1000 · major + 10 · minor; 0: no driver
   int devices = 1;
   int major = 9, minor = 0;  ///< compute capability
+  bool has_code = true;      ///< the build has code for it
 };
 void set_machine(const EmulatedMachine& machine);
 

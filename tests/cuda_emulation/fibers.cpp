@@ -238,8 +238,8 @@ void check_launch(std::string_view op, dim3 grid, dim3 size, std::int64_t shared
   if (threads < 1 || threads > kMostThreads || size.z > 64) refuse("a block has 1 to 1024 threads");
   if (grid.x < 1 || grid.y < 1 || grid.z < 1) refuse("a grid without blocks");
   if (grid.x > 0x7FFFFFFFu || grid.y > 65535 || grid.z > 65535) refuse("a grid that is too large");
-  if (shared_bytes < 0 || shared_bytes > 227 * 1024)
-    refuse("more dynamic shared memory than a block can have");
+  if (shared_bytes < 0 || shared_bytes > 99 * 1024)
+    refuse("more shared memory than a block has on cards of compute capability 8.6 and 8.9");
   check(cudaGetLastError(), op);  // as after a launch on a card: an error that nobody has taken shows here
 }
 

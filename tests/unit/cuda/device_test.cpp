@@ -38,6 +38,8 @@ TEST_F(Device, IsMissedInOneSentence) {
   EXPECT_NE(old_driver.find("too old: it supports CUDA 11.4"), std::string::npos) << old_driver;
   EXPECT_NE(error_on({.driver = kDriver, .devices = 0}).find("shows no CUDA device"), std::string::npos);
   const std::string old_card = error_on({.driver = kDriver, .major = 7, .minor = 5});
+  const std::string other = error_on({.driver = kDriver, .major = 12, .has_code = false});
+  EXPECT_NE(other.find("no code for emulated CUDA device"), std::string::npos) << other;
   EXPECT_NE(old_card.find("compute capability 7.5, and compact needs 8.0"), std::string::npos) << old_card;
 }
 

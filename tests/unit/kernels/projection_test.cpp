@@ -243,7 +243,13 @@ TEST(Project, NumericCaseSharing) {
     set_values(all.columns(at, m), values(part));
     gemm(bench.context, z, Transpose::Yes, part, Transpose::No, alone, false);
     gemm(bench.context, z, Transpose::Yes, all.columns(at, m), Transpose::No, group.columns(at, m), false);
-    EXPECT_TRUE(same_bits(values(alone), values(group.columns(at, m))));
+    const std::vector<float> bits = values(alone);
+    if (on_cuda() && !is_emulated()) {
+      // cuBLASLt may choose another kernel for another leading dimension or alignment.
+      expect_close(group.columns(at, m), {bits.begin(), bits.end()}, tolerance);
+    } else {
+      EXPECT_TRUE(same_bits(bits, values(group.columns(at, m))));
+    }
     at += m;
   }
   gemm(bench.context, z, Transpose::Yes, all, Transpose::No, group, false);
