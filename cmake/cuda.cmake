@@ -1,6 +1,11 @@
 # The CUDA backend, or a file of stubs where there is no nvcc. Either is the object library compact_backend.
 set(COMPACT_HAS_CUDA OFF)
-if(NOT COMPACT_CUDA STREQUAL "OFF")
+if(NOT COMPACT_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "COMPACT_CUDA is \"${COMPACT_CUDA}\"; it can be AUTO, ON or OFF")
+endif()
+if(COMPACT_CUDA STREQUAL "OFF")
+  message(STATUS "CUDA backend: not built, COMPACT_CUDA is OFF")
+else()
   include(CheckLanguage)
   if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
     set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)  # where NVIDIA's packages put it, often not on PATH
@@ -37,7 +42,8 @@ set(cuda_stubs ${PROJECT_SOURCE_DIR}/src/cuda/no_cuda.cpp ${PROJECT_SOURCE_DIR}/
                ${PROJECT_SOURCE_DIR}/kernels/no_cuda.cpp)
 
 if(COMPACT_HAS_CUDA)
-  add_library(compact_backend OBJECT ${cuda_host} ${cuda_kernels})
+  add_library(compact_backend OBJECT ${cuda_host} ${cuda_kernels} ${PROJECT_SOURCE_DIR}/kernels/card/cublaslt_library.cpp)
+  target_compile_definitions(compact_backend PRIVATE COMPACT_CUDA_LIBRARIES="${CUDAToolkit_LIBRARY_DIR}")
   target_include_directories(compact_backend PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}
                              ${PROJECT_SOURCE_DIR}/kernels/card)
   target_include_directories(compact_backend SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
@@ -50,7 +56,7 @@ if(COMPACT_HAS_CUDA)
     target_compile_options(compact_backend PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Werror>
                                                    $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings>)
   endif()
-  target_link_libraries(compact_backend PUBLIC CUDA::cudart_static CUDA::cublasLt PRIVATE fmt::fmt
+  target_link_libraries(compact_backend PUBLIC CUDA::cudart_static ${CMAKE_DL_LIBS} PRIVATE fmt::fmt
                         PkgConfig::XXHASH)
 else()
   add_library(compact_backend OBJECT ${cuda_stubs})

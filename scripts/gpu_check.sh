@@ -67,7 +67,6 @@ tidy() {
   rm -rf "$parts"
 }
 trap tidy EXIT
-: >"$log" || exit 1
 : >"$parts/parts.tsv"
 export OMP_WAIT_POLICY=passive
 
@@ -127,22 +126,31 @@ for nvcc in nvcc /usr/local/cuda/bin/nvcc ''; do
   command -v "$nvcc" >/dev/null 2>&1 && break
 done
 if ((build_it)) && [[ -z $nvcc ]]; then
-  echo "gpu_check.sh: nvcc was not found; install NVIDIA's CUDA toolkit (12 or newer), or put its bin folder on PATH" >&2
+  echo "gpu_check.sh: nvcc was not found; install NVIDIA's CUDA toolkit (13.0 was tried), or put its bin folder on PATH" >&2
   exit 2
 fi
 architecture='' card=''
+export CUDA_DEVICE_ORDER=PCI_BUS_ID  # the first card of nvidia-smi is the first of CUDA then
 if ((!rehearse)); then
+  command -v nvidia-smi >/dev/null || {
+    echo "gpu_check.sh: no NVIDIA GPU at hand: nvidia-smi, which the driver brings, was not found" >&2
+    echo "  install the driver, or rehearse without a card: scripts/gpu_check.sh --rehearse" >&2
+    exit 2
+  }
   if ! card=$(nvidia-smi --query-gpu=name,compute_cap,memory.total,driver_version --format=csv,noheader 2>&1); then
     echo "gpu_check.sh: no NVIDIA GPU at hand: nvidia-smi says: ${card:-nothing}" >&2
     echo "  install the driver, or rehearse without a card: scripts/gpu_check.sh --rehearse" >&2
     exit 2
   fi
+  : >"$log" || exit 1
   say "card: ${card//$'\n'/; }"
-  { nvidia-smi; } >>"$log" 2>&1
+  nvidia-smi >>"$log" 2>&1
   bench+=(--card "$(head -n 1 <<<"$card" | cut -d, -f1)")
   architecture=$(head -n 1 <<<"$card" | cut -d, -f2 | tr -d ' .')
   # A card that is newer than the compiler runs the newest PTX instead.
   if [[ -n $nvcc ]] && ! "$nvcc" --list-gpu-arch 2>/dev/null | grep -qx "compute_$architecture"; then architecture=''; fi
+else
+  : >"$log" || exit 1
 fi
 # The first import of PyTorch reads gigabytes from the disk: beside the build.
 pythons=("$base_python")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A tiny training run on a CUDA device beside the same on the CPU: losses agree, a resumed run ends on the same bits,
-a checkpoint of the CPU goes on with on the card, and the result evaluates and generates. Makes its own text. Needs the standard
+a checkpoint of the CPU goes on on the card, and the result evaluates and generates. Makes its own text. Needs the standard
 library only; scripts/gpu_check.sh calls it.
 
     scripts/gpu_smoke.py --compact build/compact [--steps N] [--under "compute-sanitizer --tool memcheck"]

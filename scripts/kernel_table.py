@@ -74,10 +74,10 @@ def table(files):
         mangled = sorted(of_80)
         for name, text in sorted(zip(mangled, readable(mangled)), key=lambda pair: pair[1]) if mangled else []:
             first, second = of_80[name], of_90[name]
-            rows.append([f"`{text}`", *(f"{a} / {b}" for a, b in zip(first, second))])
+            rows.append([file.name.removesuffix("_cuda.cu"), f"`{text}`", *(f"{a} / {b}" for a, b in zip(first, second))])
             if first[2] or second[2]:
                 spills.append(f"{file.name}: {text}")
-    lines = ["| kernel | registers (sm_80 / sm_90) | static shared bytes | spilled bytes |", "|---|---|---|---|"]
+    lines = ["| file | kernel | registers (sm_80 / sm_90) | static shared bytes | spilled bytes |", "|---|---|---|---|---|"]
     return lines + ["| " + " | ".join(row) + " |" for row in rows], spills
 
 

@@ -3,6 +3,7 @@
 
 #include "commands.h"
 #include "compact/core/error.h"
+#include "compact/train/cuda_device.h"
 #include "compact/train/machine.h"
 #include "compact/train/plan.h"
 #include "compact/train/trainer.h"
@@ -30,6 +31,7 @@ void add_plan_command(CLI::App& app) {
     RunConfig run = load_run_config(args->file, args->overrides);
     const ModelConfig model = model_of(run);
     check_against_model(run, model, args->file);
+    if (run.device == "cuda") check_cuda_computes(model, args->file);
     warn_of_unused_settings(run, args->file);
     use_threads(run.threads, 1);
     RunPlan plan;

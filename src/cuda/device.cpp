@@ -44,7 +44,8 @@ DeviceInfo device_info(int device) {
         "device \"cuda\": the driver shows no CUDA device; see whether nvidia-smi lists one and what "
         "CUDA_VISIBLE_DEVICES says, or use device \"cpu\"");
   if (device < 0 || device >= count)
-    input_error("cuda.device is {}, but there are {} CUDA devices, counted from 0", device, count);
+    input_error("cuda.device is {}, but the driver shows {} CUDA device{}, counted from 0", device, count,
+                count == 1 ? "" : "s");
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
   DeviceInfo info;

@@ -8,7 +8,7 @@ namespace compact::cuda {
 
 namespace {
 [[noreturn]] void absent() {
-  run_error(
+  input_error(
       "device \"cuda\": this build of compact has no CUDA backend; build it where nvcc is (docs/cuda.md), or "
       "use "
       "device \"cpu\"");

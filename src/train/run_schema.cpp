@@ -269,6 +269,7 @@ std::vector<RunKey> make_keys() {
        .field = [](RunConfig& c) -> RunField { return &c.cuda.tf32; },
        .about =
            "matrix products of fp32 numbers may round them to TF32 (10 bits of mantissa): faster, less exact",
+       .may_change = true,
        .when = with_cuda},
 
       {.path = "precision",

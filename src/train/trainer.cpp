@@ -382,6 +382,7 @@ void train(const TrainRequest& request) {
   const RunPlan plan = plan_run(run, model);
   if (request.dry_run) {
     fmt::print("{}", plan_text(run, model, plan));
+    if (run.device == "cuda") fmt::print("The CUDA device itself was not looked at.\n");
     return;
   }
   std::unique_ptr<cuda::Queue> queue = open_queue(run);
