@@ -121,7 +121,7 @@ TEST(RunConfig, CudaSection) {
             "cuda.device 0 1 may\n"
             "cuda.graph true false may\n"
             "cuda.sync_checks false true may\n"
-            "cuda.tf32 false true must not\n"
+            "cuda.tf32 false true may\n"
             "device \"cpu\" \"cuda\" may\n");
   const RunConfig again = parse_run_config(resolved_json(now), "resolved");
   EXPECT_TRUE(compare_configs(now, again).empty());
