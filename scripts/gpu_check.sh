@@ -229,8 +229,9 @@ fi
 # ---- libraries --------------------------------------------------------------------------------------------------------
 # cuBLASLt is often where no loader looks: in the toolkit's folder, or with PyTorch in a wheel of NVIDIA's.
 missing() { ldd "$compact" 2>&1 | sed -n '/not found/s/^[[:space:]]*//p'; }
-lacks=$(missing)
-if name=$(grep -o -m 1 '^libcublasLt\.so[.0-9]*' <<<"$lacks"); then
+# The program loads it when it first uses a card, so ldd does not name it. The emulated one has none.
+name=$(grep -aom 1 'libcublasLt\.so\.[0-9]\+' "$compact" | head -n 1)
+if [[ -n $name ]] && ! ldconfig -p 2>/dev/null | grep -qF "$name"; then
   candidates=(/usr/local/cuda/lib64 /usr/local/cuda-*/lib64)
   for one in "${pythons[@]}"; do
     mapfile -t -O "${#candidates[@]}" candidates < <("$one" -c 'import glob, sys
@@ -242,10 +243,10 @@ for path in sys.path:
     say "$name: taken from $folder"
     export LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     bench+=(--libraries "$folder")
-    lacks=$(missing)
     break
   done
 fi
+lacks=$(missing)
 if [[ -n $lacks ]]; then
   note_part libraries failed 0 "$compact cannot be started, since libraries are missing or of another version: \
 ${lacks//$'\n'/; }"

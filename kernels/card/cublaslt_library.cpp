@@ -1,25 +1,26 @@
 #include <cublasLt.h>
 #include <dlfcn.h>
 
-#include <string>
-
 #include "compact/core/error.h"
 
 /// cuBLASLt, loaded when the first handle is made: it is half a gigabyte, which a run on the CPU shall
 /// neither wait for nor keep in memory. The functions are those of its header; each passes its call on.
+#define COMPACT_TEXT_OF(number) #number
+#define COMPACT_TEXT(macro) COMPACT_TEXT_OF(macro)
+#define COMPACT_LIBRARY "libcublasLt.so." COMPACT_TEXT(CUBLAS_VER_MAJOR)
+
 namespace {
 
 void* library() {
   static void* const handle = [] {
-    const std::string name = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
     // First where the system looks (LD_LIBRARY_PATH among it), then where the build found it.
-    void* found = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (found == nullptr) found = dlopen((COMPACT_CUDA_LIBRARIES "/" + name).c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* found = dlopen(COMPACT_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (found == nullptr) found = dlopen(COMPACT_CUDA_LIBRARIES "/" COMPACT_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (found == nullptr)
       compact::run_error(
           "device \"cuda\": {} was not found; install cuBLAS of CUDA {}, or name its folder in "
           "LD_LIBRARY_PATH",
-          name, CUBLAS_VER_MAJOR);
+          COMPACT_LIBRARY, CUBLAS_VER_MAJOR);
     return found;
   }();
   return handle;

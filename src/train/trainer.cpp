@@ -297,7 +297,7 @@ void Run::execute() {
     state_.tokens += batch.targets;
     const double seconds = seconds_since(step_start);
     const double speed = static_cast<double>(plan_.step_flops()) / seconds;
-    if (gemm_peak_ && speed > *gemm_peak_) gemm_peak_ = reference_peak(operands, speed, queue_.get());
+    if (gemm_peak_ && speed > *gemm_peak_) gemm_peak_ = peak_or_none(operands, speed);
     report_step(result, lr, seconds);
     if (steps_here_ == 1) gemm_peak_ = peak_or_none(operands, speed);
 
