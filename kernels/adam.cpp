@@ -2,11 +2,10 @@
 
 #include <cmath>
 
-#include "compact/kernels/elementwise.h"
 #include "kernels/adam_cpu.h"
 #include "kernels/adam_cuda.h"
 #include "kernels/checks.h"
-#include "kernels/projection_kinds.h"
+#include "kernels/gate_rule.h"
 
 namespace compact {
 
@@ -25,12 +24,6 @@ void check_master(const Tensor& master, const Tensor& w, const char* op) {
 
 void check_rounding(const Rounding& rounding, const char* op) {
   require(rounding.id < 1u << 24, op, "an id has 24 bits");
-}
-
-/// The step with what a gate in the host's memory says of the gradient.
-AdamStep scaled_by_gate(AdamStep step) {
-  if (step.gate != nullptr) step.gradient_scale *= step.gate[0];
-  return step;
 }
 
 /// Calls f with values of the element types of w, g and the moments.
@@ -66,8 +59,9 @@ void adamw(Context& context, const AdamStep& step, const Rounding& rounding, con
       bytes_of({g, m, m, v, v}) + (master.empty() ? bytes_of({w, w}) : bytes_of({w, master, master})));
   if (context.planning()) return;
   if (context.on_cuda()) return cuda::adamw(*context.queue, step, rounding, w, g, m, v, master);
-  if (is_closed(step.gate)) return;
-  const AdamStep scaled = scaled_by_gate(step);
+  if (gate_closed(step.gate)) return;
+  AdamStep scaled = step;
+  scaled.gradient_scale *= gate_factor(step.gate);
   by_types(w, g, m, [&](auto a, auto b, auto c) {
     using W = decltype(a);
     using G = decltype(b);
@@ -87,8 +81,9 @@ void adam_direction(Context& context, const AdamStep& step, const Rounding& roun
   const OpScope timed(context.clock, Op::Optimizer, bytes_of({g, g, m, m, v, v}));
   if (context.planning()) return;
   if (context.on_cuda()) return cuda::adam_direction(*context.queue, step, rounding, g, m, v);
-  if (is_closed(step.gate)) return;
-  const AdamStep scaled = scaled_by_gate(step);
+  if (gate_closed(step.gate)) return;
+  AdamStep scaled = step;
+  scaled.gradient_scale *= gate_factor(step.gate);
   by_types(g, g, m, [&](auto, auto b, auto c) {
     using G = decltype(b);
     using S = decltype(c);
@@ -107,17 +102,8 @@ void projected_adam(Context& context, const AdamStep& step, const Rounding& roun
   require(is_matrix(g, w.rows(), p.r), "projected_adam", "g is not [rows of w, r]");
   check_master(master, w, "projected_adam");
   adam_direction(context, step, rounding, g, m, v);
-  const float kept = 1.0f - step.decay;
-  const bool dense = p.kind == ProjectionKind::Gaussian || p.kind == ProjectionKind::Orthonormal;
-  if (context.on_cuda() && dense && w.dtype == DType::BF16 && !master.empty()) {
-    check_projection(p, "projected_adam");
-    require(g.dtype == DType::F32 || p.dtype == DType::BF16, "projected_adam",
-            "a BF16 gradient wants a P of BF16");
-    require(w.cols() == p.n, "projected_adam", "w has not the rows of P as its width");
-    return dense_expand(context, p, g, kept, rounding, master, step.gate, w);
-  }
-  expand_add(context, p, g, kept, rounding, master.empty() ? w : master, step.gate);
-  if (!master.empty()) copy(context, master, w);
+  expand_add(context, p, g, 1.0f - step.decay, rounding, master.empty() ? w : master, step.gate,
+             master.empty() ? Tensor() : w);
 }
 
 }  // namespace compact

@@ -2,6 +2,7 @@
 
 #include "kernels/by_type.h"
 #include "kernels/fours_cuda.h"
+#include "kernels/reduce_cuda.h"
 #include "kernels/weight_change_cuda.h"
 
 /// All kernels here are bound by memory: 28 bytes an element of an fp32 AdamW (w, m, v read and written, g
@@ -72,8 +73,8 @@ __global__ __launch_bounds__(kThreads, 4) void adamw_kernel(AdamOperands<W, G, S
   Four w = x.master != nullptr ? load_four(x.master + at, vector, count) : load_four(x.w + at, vector, count);
   const AdamStep step = live->step;
   const WeightChange change = live->change;
-  if (closed(change.gate)) return;
-  const float scale = step.gradient_scale * gate_scale(change.gate);
+  if (gate_closed(change.gate)) return;
+  const float scale = step.gradient_scale * gate_factor(change.gate);
   const bool stochastic = sizeof(W) == 2 && x.master == nullptr && change.stochastic != 0;
   uint4 words = make_uint4(0, 0, 0, 0);
   if (stochastic || sizeof(S) == 2) words = words_of_four(change, at, x.elements, x.cols);
@@ -108,8 +109,8 @@ __global__ __launch_bounds__(kThreads, 4) void direction_kernel(AdamOperands<G, 
   Four m = load_four(x.m + at, vector, count), v = load_four(x.v + at, vector, count);
   const AdamStep step = live->step;
   const WeightChange change = live->change;
-  if (closed(change.gate)) return;
-  const float scale = step.gradient_scale * gate_scale(change.gate);
+  if (gate_closed(change.gate)) return;
+  const float scale = step.gradient_scale * gate_factor(change.gate);
   uint4 words = make_uint4(0, 0, 0, 0);
   if (sizeof(S) == 2) words = words_of_four(change, at, x.elements, x.cols);
   FourOf<G> new_g;
@@ -135,8 +136,8 @@ __global__ __launch_bounds__(kRowThreads) void direction_by_row_kernel(AdamOpera
   COMPACT_SHARED(float, sums, [kRowThreads / kWarp]);
   const AdamStep step = live->step;
   const WeightChange change = live->change;
-  if (closed(change.gate)) return;
-  const float scale = step.gradient_scale * gate_scale(change.gate);
+  if (gate_closed(change.gate)) return;
+  const float scale = step.gradient_scale * gate_factor(change.gate);
   const std::int64_t row = blockIdx.x, cols = x.cols;
   G* g = x.g + row * cols;
   S* m = x.m + row * cols;
@@ -146,13 +147,7 @@ __global__ __launch_bounds__(kRowThreads) void direction_by_row_kernel(AdamOpera
 #pragma unroll
     for (int k = 0; k < 4; ++k) sum = fmaf(four.x[k] * scale, four.x[k] * scale, sum);
   }
-#pragma unroll
-  for (int by = kWarp / 2; by > 0; by /= 2) sum += __shfl_xor_sync(kAllLanes, sum, by);
-  if (threadIdx.x % kWarp == 0) sums[threadIdx.x / kWarp] = sum;
-  __syncthreads();
-  float total = 0;
-#pragma unroll
-  for (int i = 0; i < kRowThreads / kWarp; ++i) total += sums[i];
+  const float total = block_sum(sum, sums);
   const float v = fmaf(step.beta2, to_float(x.v[row]), step.rest2 * (total / static_cast<float>(cols)));
   const float size = sqrtf(v * step.correction2) + step.eps;
   for (std::int64_t j = 4 * threadIdx.x; j < cols; j += 4 * kRowThreads) {

@@ -68,12 +68,11 @@ __global__ void __launch_bounds__(kThreads, 2) dq_kernel(Call<Bf16> call) {
           const std::uint32_t as[4] = {a.x, a.y, a.z, a.w}, bs[4] = {b.x, b.y, b.z, b.w};
 #pragma unroll
           for (int j = 0; j < 4; ++j) {
-            sum = fmaf(low_float(as[j]), low_float(bs[j]), sum);
-            sum = fmaf(high_float(as[j]), high_float(bs[j]), sum);
+            sum = fmaf(low_bf16(as[j]), low_bf16(bs[j]), sum);
+            sum = fmaf(high_bf16(as[j]), high_bf16(bs[j]), sum);
           }
         }
-      sum += __shfl_xor_sync(kAllLanes, sum, 1);
-      sum += __shfl_xor_sync(kAllLanes, sum, 2);
+      sum = sum_of_row(sum);
       delta[i][half] = sum;
       if (t == 0 && query < T) call.delta[at] = sum;
       log_sum[i][half] = query < T ? call.lse[at] * kLog2E : INFINITY;  // weights of 0

@@ -67,8 +67,7 @@ __global__ void __launch_bounds__(kThreads, 2) forward_kernel(Call<Bf16> call) {
         float most = -INFINITY;
 #pragma unroll
         for (int n = 0; n < kN; ++n) most = fmaxf(most, fmaxf(s[i][n][2 * half], s[i][n][2 * half + 1]));
-        most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
-        most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2)) * call.scale_log2;
+        most = most_of_row(most) * call.scale_log2;
         const bool moves = most > reference[i][half] + kSlack;
         factor[i][half] = moves ? fast_exp2(reference[i][half] - most) : 1.0f;
         reference[i][half] = moves ? most : reference[i][half];
@@ -106,9 +105,7 @@ __global__ void __launch_bounds__(kThreads, 2) forward_kernel(Call<Bf16> call) {
   for (int i = 0; i < kGroups; ++i)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float sum = total[i][half];
-      sum += __shfl_xor_sync(kAllLanes, sum, 1);
-      sum += __shfl_xor_sync(kAllLanes, sum, 2);
+      const float sum = sum_of_row(total[i][half]);
       inverse[i][half] = 1.0f / sum;
       const std::int64_t query = own + 16 * i + g + 8 * half;
       if (t == 0 && query < call.Tq) lse[query] = (reference[i][half] + log2f(sum)) * kLn2;

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "kernels/attention_call_cuda.h"
+#include "kernels/fours_cuda.h"
 #include "kernels/mma_cuda.h"
 
 /// Tiles of the tensor-core attention kernels. A block has 4 warps; a warp owns 16 · kGroups of the block's
@@ -29,12 +30,14 @@ constexpr std::int64_t tile_bytes(int own) {
 __device__ __forceinline__ int warp_of_block() { return static_cast<int>(threadIdx.x) / kWarp; }
 __device__ __forceinline__ int lane_of_warp() { return static_cast<int>(threadIdx.x) % kWarp; }
 
-/// The two elements of a register.
-__device__ __forceinline__ float low_float(std::uint32_t pair) {
-  return to_float(Bf16{static_cast<std::uint16_t>(pair & 0xFFFFu)});
+/// Over the four lanes that have a row of a product's result between them.
+__device__ __forceinline__ float sum_of_row(float x) {
+  x += __shfl_xor_sync(kAllLanes, x, 1);
+  return x + __shfl_xor_sync(kAllLanes, x, 2);
 }
-__device__ __forceinline__ float high_float(std::uint32_t pair) {
-  return to_float(Bf16{static_cast<std::uint16_t>(pair >> 16)});
+__device__ __forceinline__ float most_of_row(float x) {
+  x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, 1));
+  return fmaxf(x, __shfl_xor_sync(kAllLanes, x, 2));
 }
 
 /// Begins to copy rows first .. first + kRows of `from` [rows, D] to a tile: zeros outside.

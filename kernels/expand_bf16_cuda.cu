@@ -23,7 +23,7 @@ __global__ __launch_bounds__(kStageThreads, 2) void expand_bf16_kernel(Weight<W>
   COMPACT_SHARED(unsigned char, memory, [kOperands > kSums ? kOperands : kSums]);
   auto* const a_tiles = reinterpret_cast<Bf16(*)[kTileRows][kLength]>(memory);
   auto* const b_tiles = reinterpret_cast<Bf16(*)[kCols][kLength]>(memory + 2 * kTileRows * kLength * 2);
-  if (closed(live->gate)) return;
+  if (gate_closed(live->gate)) return;
 
   const std::int64_t row_tiles = (w.rows + kTileRows - 1) / kTileRows;
   const std::int64_t row0 = blockIdx.x % row_tiles * kTileRows, column0 = blockIdx.x / row_tiles * kCols;

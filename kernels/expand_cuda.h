@@ -3,7 +3,7 @@
 
 #include "kernels/fours_cuda.h"
 #include "kernels/gaussian_cuda.h"
-#include "kernels/weight_change_cuda.h"
+#include "kernels/take_change_cuda.h"
 
 /// What the kernels of w = kept · w + d · Pᵀ share.
 namespace compact::cuda {
@@ -38,26 +38,13 @@ __device__ __forceinline__ void change_four(const Weight<W>& w, const WeightChan
                                             std::int64_t column, const Four& by) {
   const std::int64_t count = w.cols - column;
   if (row >= w.rows || count <= 0) return;
-  W* at = w.data + row * w.ld + column;
-  const bool vector = w.aligned != 0 && count >= 4;
-  const Four old = load_four(at, vector, count);
-  const bool stochastic = sizeof(W) == 2 && change.stochastic != 0;
-  uint4 words = make_uint4(0, 0, 0, 0);
-  if (stochastic) words = random_words(change, row, (w.first_column + column) / 4);
-  FourOf<W> values;
+  const FourOf<W> values = take_change(w.data + row * w.ld + column, by.x, w.aligned != 0 && count >= 4,
+                                       count, change, row, w.first_column + column);
+  if (sizeof(W) != 4 || w.nearest == nullptr) return;
   FourOf<Bf16> nearest;
 #pragma unroll
-  for (int k = 0; k < 4; ++k) {
-    const float value = fmaf(old.x[k], change.kept, by.x[k]);
-    if (stochastic)
-      put_random(values.x[k], value, word_of(words, k));
-    else
-      put(values.x[k], value);
-    nearest.x[k] = nearest_bf16(value);
-  }
-  store_four(at, values, vector, count);
-  if (sizeof(W) == 4 && w.nearest != nullptr)
-    store_four(w.nearest + row * w.nearest_ld + column, nearest, w.nearest_aligned != 0 && count >= 4, count);
+  for (int k = 0; k < 4; ++k) put(nearest.x[k], to_float(values.x[k]));
+  store_four(w.nearest + row * w.nearest_ld + column, nearest, w.nearest_aligned != 0 && count >= 4, count);
 }
 
 /// In bf16 by tensor cores. `rows_of_p` as in expand_add; `change` is a live value.

@@ -65,7 +65,7 @@ __global__ __launch_bounds__(kStageThreads, 2) void expand_f32_kernel(Weight<W> 
   COMPACT_SHARED(float, a_tiles, [2][kDepth][kTileRows + kRowPad]);
   COMPACT_SHARED(float, b_tiles, [2][kDepth][kTileColumns + kRowPad]);
   const WeightChange change = *live;
-  if (closed(change.gate)) return;
+  if (gate_closed(change.gate)) return;
 
   const std::int64_t row_tiles = (w.rows + kTileRows - 1) / kTileRows;
   const std::int64_t row0 = blockIdx.x % row_tiles * kTileRows,

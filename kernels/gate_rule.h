@@ -1,8 +1,17 @@
 #pragma once
 #include "compact/core/host_device.h"
 
-/// The rule of compact/kernels/update_gate.h and global_norm.h, the same on every device.
+/// The rules of compact/kernels/update_gate.h and global_norm.h, the same on every device.
 namespace compact {
+
+/// True where nothing may change. `gate` lies in memory that the caller reads; null: there is none, so open.
+[[gnu::always_inline]] COMPACT_HOST_DEVICE static inline bool gate_closed(const float* gate) {
+  return gate != nullptr && gate[1] == 0.0f;
+}
+/// What gradients are multiplied by, beside AdamStep::gradient_scale.
+[[gnu::always_inline]] COMPACT_HOST_DEVICE static inline float gate_factor(const float* gate) {
+  return gate == nullptr ? 1.0f : gate[0];
+}
 
 [[gnu::always_inline]] COMPACT_HOST_DEVICE static inline float clip_factor(double norm, double max_norm) {
   return norm > max_norm ? static_cast<float>(max_norm / norm) : 1.0f;

@@ -30,16 +30,25 @@ inline Gaussian gaussian(const Projection& p) {
           p.r};
 }
 
+/// scale · the four deviates of a Philox block (kernels/normal_math.h).
+__device__ __forceinline__ Four normal_four(const uint4& words, float scale) {
+  Four four;
+  normal_pair(words.x, words.y, four.x[0], four.x[1]);
+  normal_pair(words.z, words.w, four.x[2], four.x[3]);
+#pragma unroll
+  for (float& x : four.x) x = scale * x;
+  return four;
+}
+
 /// P[row, column .. column + 3], column a multiple of four, in fp32 before any rounding; zeros outside of P.
 __device__ __forceinline__ Four four_deviates(const Gaussian& p, std::int64_t row, std::int64_t column) {
   Four four{};
   if (row >= p.rows || column >= p.cols) return four;
-  const uint4 words = philox_words(static_cast<std::uint32_t>(column / 4), static_cast<std::uint32_t>(row),
-                                   p.window, p.stream_id, p.seed);
-  normal_pair(words.x, words.y, four.x[0], four.x[1]);
-  normal_pair(words.z, words.w, four.x[2], four.x[3]);
+  four = normal_four(philox_words(static_cast<std::uint32_t>(column / 4), static_cast<std::uint32_t>(row),
+                                  p.window, p.stream_id, p.seed),
+                     p.scale);
 #pragma unroll
-  for (int k = 0; k < 4; ++k) four.x[k] = column + k < p.cols ? p.scale * four.x[k] : 0.0f;
+  for (int k = 0; k < 4; ++k) four.x[k] = column + k < p.cols ? four.x[k] : 0.0f;
   return four;
 }
 

@@ -14,6 +14,7 @@
 #include "kernels/checks.h"
 #include "kernels/cpu_isa.h"
 #include "kernels/gemm_cuda.h"
+#include "kernels/word_hash.h"
 
 namespace compact {
 
@@ -26,12 +27,7 @@ struct GemmKey {
 };
 
 struct GemmKeyHash {
-  std::size_t operator()(const GemmKey& key) const {
-    std::uint64_t h = 0;
-    for (std::int64_t w : key.words)
-      h = (h ^ static_cast<std::uint64_t>(w)) * 0x9E3779B97F4A7C15u, h ^= h >> 29;
-    return static_cast<std::size_t>(h);
-  }
+  std::size_t operator()(const GemmKey& key) const { return hash_words(key.words); }
 };
 
 /// A description is enough to know the scratchpad; the primitive (compiled code) is made when it first runs.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,7 +13,9 @@
 
 #include "compact/core/error.h"
 #include "compact/cuda/check.h"
+#include "compact/cuda/owned.h"
 #include "compact/memory/arena.h"
+#include "kernels/word_hash.h"
 
 /// cuBLASLt knows matrices by columns. A row-major C = op(A) op(B) is the transposed C = op(B)ᵀ op(A)ᵀ in its
 /// terms, and a row-major matrix is its own transpose there: so the operands change places, and no flag and
@@ -30,18 +33,8 @@ void* aligned_workspace(void* memory) {
          (kWorkspaceAlignment - address % kWorkspaceAlignment) % kWorkspaceAlignment;
 }
 
-struct FreeDescription {
-  void operator()(cublasLtMatmulDesc_t d) const { cublasLtMatmulDescDestroy(d); }
-};
-struct FreeLayout {
-  void operator()(cublasLtMatrixLayout_t l) const { cublasLtMatrixLayoutDestroy(l); }
-};
-struct FreePreference {
-  void operator()(cublasLtMatmulPreference_t p) const { cublasLtMatmulPreferenceDestroy(p); }
-};
-template <typename Handle, typename Free>
-using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Free>;
-using Layout = Owned<cublasLtMatrixLayout_t, FreeLayout>;
+using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 
 /// Everything that the choice of an algorithm depends on. No padding: it is hashed by its bytes.
 struct ProductKey {
@@ -54,17 +47,13 @@ struct ProductKey {
 
 struct ProductKeyHash {
   std::size_t operator()(const ProductKey& key) const {
-    std::uint64_t h = 0;
-    for (std::int64_t w : {key.M, key.N, key.K, key.lda, key.ldb, key.ldc, key.transpose_a, key.transpose_b,
-                           key.accumulate, key.operands, key.result, key.align_a, key.align_b, key.align_c})
-      h = (h ^ static_cast<std::uint64_t>(w)) * 0x9E3779B97F4A7C15u, h ^= h >> 29;
-    return static_cast<std::size_t>(h);
+    return hash_words(std::bit_cast<std::array<std::int64_t, sizeof(ProductKey) / 8>>(key));
   }
 };
 
 /// A product ready to be launched.
 struct Product {
-  Owned<cublasLtMatmulDesc_t, FreeDescription> description;
+  Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> description;
   Layout left, right, result;
   cublasLtMatmulAlgo_t algorithm{};
 };
@@ -101,11 +90,10 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
         "gemm: a preference");
 }
 
-Owned<cublasLtMatmulPreference_t, FreePreference> preference_of(const ProductKey& key,
-                                                                std::uint32_t reductions) {
+Preference preference_of(const ProductKey& key, std::uint32_t reductions) {
   cublasLtMatmulPreference_t made = nullptr;
   check(cublasLtMatmulPreferenceCreate(&made), "gemm: preferences");
-  Owned<cublasLtMatmulPreference_t, FreePreference> preference(made);
+  Preference preference(made);
   set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kUsableWorkspace);
   set(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
   set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<std::uint32_t>(key.align_b));

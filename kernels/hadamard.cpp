@@ -113,7 +113,6 @@ void hadamard_project(Context& context, const Projection& p, const Tensor& x, co
 void hadamard_expand(Context& context, const Projection& p, const Tensor& d, float kept,
                      const Rounding& rounding, const Tensor& w, const float* gate) {
   if (by_products(context, p)) return dense_expand(context, p, d, kept, rounding, w, gate);
-  if (!context.on_cuda() && !context.planning() && is_closed(gate)) return;
   const OpScope timed(context.clock, Op::Projection, bytes_of({d, w, w}));
   const ScratchScope scope(context.arena);
   if (context.on_cuda()) {

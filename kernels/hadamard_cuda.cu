@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kTransformThreads<kLong>, kLong ? 3 : 4)
                   const WeightChange* change_now, unsigned d_vectors, unsigned w_vectors) {
   COMPACT_DYNAMIC_SHARED(shared);
   const WeightChange change = *change_now;
-  if (closed(change.gate)) return;
+  if (gate_closed(change.gate)) return;
   const Place at(p.points);
   float* tile = reinterpret_cast<float*>(shared) + at.tile;
   const std::int64_t row = std::int64_t{blockIdx.x} * (blockDim.x >> at.threads_log) + at.row;

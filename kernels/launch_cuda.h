@@ -13,9 +13,9 @@
 ///   COMPACT_SHARED(T, name, [a][b])  static shared memory, uninitialised (declared at the top of a kernel)
 ///   COMPACT_DYNAMIC_SHARED(name)     the launch's dynamic shared memory, unsigned char*, 128-byte aligned
 ///   load_vector<V>, store_vector     aligned vector accesses (V: uint4, float4, uint2, ...): checked there
-///   __syncthreads, __syncwarp, __shfl_sync, __shfl_xor_sync, __shfl_down_sync, __shfl_up_sync,
-///   __ballot_sync, atomicAdd (int, unsigned), threadIdx, blockIdx, blockDim, gridDim
-///   fast_exp2(x)                     2^x by the special-function unit (2 units in the last place)
+///   __syncthreads, __syncwarp, __shfl_xor_sync, __ballot_sync, atomicAdd (int, unsigned), threadIdx,
+///   blockIdx, blockDim, gridDim; others that CUDA has want a body in the emulation first fast_exp2(x) 2^x by
+///   the special-function unit (2 units in the last place)
 /// Tensor cores and asynchronous copies are in kernels/mma_cuda.h.
 /// Rules: no thread leaves before a barrier or shuffle that others reach; all lanes of a warp take part in
 /// shuffles, with the mask kAllLanes; every sum has an order that depends on sizes only; a multiply-add is

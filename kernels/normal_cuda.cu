@@ -1,8 +1,7 @@
 #include "kernels/normal_cuda.h"
 
 #include "kernels/by_type.h"
-#include "kernels/normal_math.h"
-#include "kernels/philox_cuda.h"
+#include "kernels/gaussian_cuda.h"
 #include "kernels/tiles_cuda.h"
 
 namespace compact::cuda {
@@ -23,14 +22,10 @@ __global__ void __launch_bounds__(kTileThreads)
   if (row >= cut.rows || item >= cut.items) return;
   const uint4 words = philox_words(static_cast<std::uint32_t>(item),
                                    first_row + static_cast<std::uint32_t>(row), window, stream_id, seed);
-  float deviates[4];
-  normal_pair(words.x, words.y, deviates[0], deviates[1]);
-  normal_pair(words.z, words.w, deviates[2], deviates[3]);
+  const Four deviates = normal_four(words, scale);
   Elements<T, 4> made;
-  for (int k = 0; k < 4; ++k) {
-    const float x = scale * deviates[k];
-    put(made.at[k], through_bf16 != 0 ? to_float(nearest_bf16(x)) : x);
-  }
+  for (int k = 0; k < 4; ++k)
+    put(made.at[k], through_bf16 != 0 ? to_float(nearest_bf16(deviates.x[k])) : deviates.x[k]);
   const std::int64_t at = row * ld + 4 * item;
   if (whole != 0)
     store_elements(out, at, made);

@@ -5,6 +5,7 @@
 #include "compact/core/philox.h"
 #include "compact/kernels/elementwise.h"
 #include "kernels/checks.h"
+#include "kernels/gate_rule.h"
 #include "kernels/normal_cpu.h"
 #include "kernels/normal_cuda.h"
 #include "kernels/projection_cpu.h"
@@ -89,7 +90,7 @@ void project(Context& context, const Projection& p, const Tensor& x, const Tenso
 }
 
 void expand_add(Context& context, const Projection& p, const Tensor& d, float kept, const Rounding& rounding,
-                const Tensor& w, const float* gate) {
+                const Tensor& w, const float* gate, const Tensor& nearest) {
   const char* op = "expand_add";
   check_projection(p, op);
   require(is_float(d) && is_float(w), op, "not tensors of floats");
@@ -97,9 +98,19 @@ void expand_add(Context& context, const Projection& p, const Tensor& d, float ke
   require(d.cols() == p.r, op, "d [m, r] has not the width of P");
   require(is_matrix(w, d.rows(), p.n), op, "w is not [m, n]");
   require(rounding.id < 1u << 24, op, "an id has 24 bits");
-  if (p.kind == ProjectionKind::Hadamard) return hadamard_expand(context, p, d, kept, rounding, w, gate);
-  if (p.kind == ProjectionKind::Sparse) return sparse_expand(context, p, d, kept, rounding, w, gate);
-  dense_expand(context, p, d, kept, rounding, w, gate);
+  require(nearest.empty() || (is_float(nearest) && is_matrix(nearest, w.rows(), w.cols())), op,
+          "the nearest values are not like w");
+  if (!context.on_cuda() && !context.planning() && gate_closed(gate)) return;
+  const bool dense = p.kind == ProjectionKind::Gaussian || p.kind == ProjectionKind::Orthonormal;
+  if (context.on_cuda() && dense && nearest.dtype == DType::BF16)  // both in one pass
+    return dense_expand(context, p, d, kept, rounding, w, gate, nearest);
+  if (dense)
+    dense_expand(context, p, d, kept, rounding, w, gate);
+  else if (p.kind == ProjectionKind::Hadamard)
+    hadamard_expand(context, p, d, kept, rounding, w, gate);
+  else
+    sparse_expand(context, p, d, kept, rounding, w, gate);
+  if (!nearest.empty()) copy(context, w, nearest);
 }
 
 }  // namespace compact

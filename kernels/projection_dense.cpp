@@ -104,7 +104,6 @@ void dense_expand(Context& context, const Projection& p, const Tensor& d, float 
                   const Rounding& rounding, const Tensor& w, const float* gate, const Tensor& nearest) {
   if (context.on_cuda()) return expand_on_cuda(context, p, d, kept, rounding, w, gate, nearest);
   require(nearest.empty(), "expand_add", "master weights are copied apart");
-  if (!context.planning() && is_closed(gate)) return;
   const ScratchScope scope(context.arena);
   if (w.dtype == DType::F32) {
     if (kept != 1.0f) {

@@ -28,9 +28,6 @@ class Slices {
   Tensor slice_;
 };
 
-/// Of a gate in the host's memory.
-inline bool is_closed(const float* gate) { return gate != nullptr && gate[1] == 0.0f; }
-
 void hadamard_rows(Context& context, const Projection& p, std::int64_t begin, const Tensor& tile);
 void hadamard_project(Context& context, const Projection& p, const Tensor& x, const Tensor& z);
 void hadamard_expand(Context& context, const Projection& p, const Tensor& d, float kept,

@@ -85,7 +85,6 @@ void sparse_project(Context& context, const Projection& p, const Tensor& x, cons
 
 void sparse_expand(Context& context, const Projection& p, const Tensor& d, float kept,
                    const Rounding& rounding, const Tensor& w, const float* gate) {
-  if (!context.on_cuda() && !context.planning() && is_closed(gate)) return;
   const OpScope timed(context.clock, Op::Projection, bytes_of({d, w, w}));
   if (context.on_cuda()) {
     if (!context.planning()) cuda::sparse_expand(*context.queue, p, d, kept, rounding, gate, w);

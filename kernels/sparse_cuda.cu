@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kThreads, 2)
                   std::uint64_t vectors) {
   COMPACT_DYNAMIC_SHARED(shared);
   const WeightChange change = *change_now;
-  if (closed(change.gate)) return;
+  if (gate_closed(change.gate)) return;
   using Rows = Gather<D, kBytes>;
   const Rows rows(shared, d, std::int64_t{blockIdx.x} * Rows::kRows);
   for (std::int64_t j = 4 * (std::int64_t{blockIdx.y} * kThreads + threadIdx.x); j < p.n;

@@ -1,5 +1,5 @@
 #pragma once
-#include <type_traits>
+#include <cstdint>
 
 #include "kernels/fours_cuda.h"
 #include "kernels/weight_change_cuda.h"
@@ -8,26 +8,26 @@
 namespace compact::cuda {
 
 /// w[k] = kept · w[k] + by[k] for k < count: elements (row, column + k) of the weight, `column` a multiple of
-/// 4, `vector` as in fours_cuda.h.
+/// 4, `vector` as in fours_cuda.h. Returns the new values.
 template <typename W>
-__device__ __forceinline__ void take_change(W* w, const float (&by)[4], bool vector, std::int64_t count,
-                                            const WeightChange& change, std::int64_t row,
-                                            std::int64_t column) {
+__device__ __forceinline__ FourOf<W> take_change(W* w, const float (&by)[4], bool vector, std::int64_t count,
+                                                 const WeightChange& change, std::int64_t row,
+                                                 std::int64_t column) {
   const Four before = load_four(w, vector, count);
-  FourOf<W> after{};
-  if constexpr (std::is_same_v<W, float>) {
+  const bool stochastic = sizeof(W) == 2 && change.stochastic != 0;
+  uint4 words = make_uint4(0, 0, 0, 0);
+  if (stochastic) words = random_words(change, row, column / 4);
+  FourOf<W> after;
 #pragma unroll
-    for (int k = 0; k < 4; ++k) after.x[k] = fmaf(before.x[k], change.kept, by[k]);
-  } else if (change.stochastic != 0) {
-    const uint4 words = random_words(change, row, column / 4);
-#pragma unroll
-    for (int k = 0; k < 4; ++k)
-      after.x[k] = stochastic_bf16(fmaf(before.x[k], change.kept, by[k]), word_of(words, k));
-  } else {
-#pragma unroll
-    for (int k = 0; k < 4; ++k) after.x[k] = nearest_bf16(fmaf(before.x[k], change.kept, by[k]));
+  for (int k = 0; k < 4; ++k) {
+    const float value = fmaf(before.x[k], change.kept, by[k]);
+    if (stochastic)
+      put_random(after.x[k], value, word_of(words, k));
+    else
+      put(after.x[k], value);
   }
   store_four(w, after, vector, count);
+  return after;
 }
 
 }  // namespace compact::cuda

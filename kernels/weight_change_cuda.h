@@ -4,6 +4,7 @@
 #include "compact/core/bf16.h"
 #include "compact/core/philox.h"
 #include "compact/kernels/rounding.h"
+#include "kernels/gate_rule.h"
 #include "kernels/philox_cuda.h"
 
 /// How kernels give a weight its new value. It differs from step to step, so kernels take it as a live value
@@ -26,11 +27,6 @@ inline WeightChange weight_change(float kept, const Rounding& rounding, const fl
           rounding.step};
 }
 
-/// True where an update may not happen. The same for all threads of a launch.
-__device__ __forceinline__ bool closed(const float* gate) { return gate != nullptr && gate[1] == 0.0f; }
-/// What gradients are multiplied by, beside AdamStep::gradient_scale.
-__device__ __forceinline__ float gate_scale(const float* gate) { return gate == nullptr ? 1.0f : gate[0]; }
-
 /// The random words of elements 4 · block .. 4 · block + 3 of a row.
 __device__ __forceinline__ uint4 random_words(const WeightChange& change, std::int64_t row,
                                               std::int64_t block) {
@@ -40,16 +36,6 @@ __device__ __forceinline__ uint4 random_words(const WeightChange& change, std::i
 
 __device__ __forceinline__ std::uint32_t word_of(const uint4& words, int i) {
   return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
-}
-
-/// w = kept · w + by; `word` is the element's random word, used for BF16 with stochastic rounding only.
-__device__ __forceinline__ void change_weight(float& w, float by, const WeightChange& change, std::uint32_t) {
-  w = fmaf(w, change.kept, by);
-}
-__device__ __forceinline__ void change_weight(Bf16& w, float by, const WeightChange& change,
-                                              std::uint32_t word) {
-  const float value = fmaf(to_float(w), change.kept, by);
-  w = change.stochastic != 0 ? stochastic_bf16(value, word) : nearest_bf16(value);
 }
 
 }  // namespace compact::cuda

@@ -29,19 +29,6 @@ __device__ __forceinline__ void load_tiles_4_transposed(std::uint32_t (&r)[4], c
                : "r"(shared_address(row))
                : "memory");
 }
-__device__ __forceinline__ void load_tiles_2(std::uint32_t (&r)[2], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
-               : "=r"(r[0]), "=r"(r[1])
-               : "r"(shared_address(row))
-               : "memory");
-}
-__device__ __forceinline__ void load_tiles_2_transposed(std::uint32_t (&r)[2], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
-               : "=r"(r[0]), "=r"(r[1])
-               : "r"(shared_address(row))
-               : "memory");
-}
-
 __device__ __forceinline__ void copy_async_16(void* to, const void* from, bool valid) {
   // A source size of 0 writes zeros and reads nothing.
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),

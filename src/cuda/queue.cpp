@@ -11,6 +11,7 @@
 #include "compact/core/error.h"
 #include "compact/cuda/check.h"
 #include "compact/cuda/device.h"
+#include "compact/cuda/owned.h"
 #include "compact/cuda/range.h"
 #include "src/cuda/code.h"
 
@@ -28,27 +29,6 @@ std::size_t aligned(std::size_t bytes) {
   return (bytes + kLiveAlignment - 1) / kLiveAlignment * kLiveAlignment;
 }
 
-struct FreeStream {
-  void operator()(cudaStream_t s) const { cudaStreamDestroy(s); }
-};
-struct FreeEvent {
-  void operator()(cudaEvent_t e) const { cudaEventDestroy(e); }
-};
-struct FreeBlas {
-  void operator()(cublasLtHandle_t h) const { cublasLtDestroy(h); }
-};
-struct FreeGraph {
-  void operator()(cudaGraph_t g) const { cudaGraphDestroy(g); }
-};
-struct FreeExecutable {
-  void operator()(cudaGraphExec_t g) const { cudaGraphExecDestroy(g); }
-};
-struct FreeMemory {
-  void operator()(void* p) const { cudaFree(p); }
-};
-template <typename Handle, typename Free>
-using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Free>;
-
 }  // namespace
 
 struct Queue::State {
@@ -58,21 +38,21 @@ struct Queue::State {
     Running,   // its second: launched, or recorded
   };
 
-  Owned<cudaStream_t, FreeStream> stream;
-  Owned<cublasLtHandle_t, FreeBlas> blas;
+  Owned<cudaStream_t, cudaStreamDestroy> stream;
+  Owned<cublasLtHandle_t, cublasLtDestroy> blas;
   std::shared_ptr<void> products;
   int multiprocessors = 0;
   Mode mode = Mode::Direct;
 
   std::unique_ptr<PinnedMemory> live_host;              // the step's half, then that of direct launches
-  std::unique_ptr<void, FreeMemory> live_device;        // the same
-  Owned<cudaEvent_t, FreeEvent> uploaded;               // the step's values have left live_host
+  Owned<void*, cudaFree> live_device;                   // the same
+  Owned<cudaEvent_t, cudaEventDestroy> uploaded;        // the step's values have left live_host
   std::unordered_map<std::string, std::size_t> values;  // of this step, by their bytes: where they lie
   std::size_t used = 0, direct_used = 0;
 
   std::uint64_t hash = 0;                              // of all launches of this step
   std::uint64_t launched_hash = 0, recorded_hash = 0;  // of those launched one by one last, and recorded last
-  Owned<cudaGraphExec_t, FreeExecutable> executable;
+  Owned<cudaGraphExec_t, cudaGraphExecDestroy> executable;
   std::int64_t recorded = 0;
 
   std::byte* host() const { return static_cast<std::byte*>(live_host->data()); }
@@ -191,7 +171,7 @@ void Queue::step(const std::function<void()>& work) {
       throw;
     }
     check(cudaStreamEndCapture(stream(), &graph), "cudaStreamEndCapture");
-    const Owned<cudaGraph_t, FreeGraph> owned(graph);
+    const Owned<cudaGraph_t, cudaGraphDestroy> owned(graph);
     cudaGraphExec_t executable = nullptr;
     check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
     s.executable.reset(executable);

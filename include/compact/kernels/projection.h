@@ -66,9 +66,10 @@ void project(Context& context, const Projection& p, const Tensor& x, const Tenso
 
 /// w [m, n] = kept · w + d [m, r] · Pᵀ; a BF16 w is rounded once, as `rounding` says for its rows and
 /// columns. Products for a BF16 w take d rounded to P's type. No temporary of the size of w. Where `gate` is
-/// given and gate[1] is 0, w stays as it is (compact/kernels/update_gate.h).
+/// given and gate[1] is 0, w stays as it is (compact/kernels/update_gate.h). Where `nearest` [m, n] is not
+/// empty, w is a master weight and `nearest` becomes its nearest values.
 void expand_add(Context& context, const Projection& p, const Tensor& d, float kept, const Rounding& rounding,
-                const Tensor& w, const float* gate = nullptr);
+                const Tensor& w, const float* gate = nullptr, const Tensor& nearest = {});
 
 /// Carries a compressed moment from one projection to another of the same n and r:
 /// M [m, r] (F32 or BF16) becomes scale · M · (oldᵀ new), the transpose of P_newᵀ (P_old Mᵀ) (design, section

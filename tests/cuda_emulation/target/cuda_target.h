@@ -37,24 +37,8 @@ inline void __syncwarp(unsigned mask = 0xFFFFFFFFu, EmulationSite site = Emulati
 }
 
 template <typename T>
-T __shfl_sync(unsigned mask, T value, int lane, int width = 32,
-              EmulationSite site = EmulationSite::current()) {
-  const int own = ::compact::cuda::emulation::lane();
-  return ::compact::cuda::emulation::from_lane(mask, value, own / width * width + lane % width, site);
-}
-template <typename T>
 T __shfl_xor_sync(unsigned mask, T value, int with, EmulationSite site = EmulationSite::current()) {
   return ::compact::cuda::emulation::from_lane(mask, value, ::compact::cuda::emulation::lane() ^ with, site);
-}
-template <typename T>
-T __shfl_down_sync(unsigned mask, T value, unsigned by, EmulationSite site = EmulationSite::current()) {
-  const int own = ::compact::cuda::emulation::lane(), from = own + static_cast<int>(by);
-  return ::compact::cuda::emulation::from_lane(mask, value, from < 32 ? from : own, site);
-}
-template <typename T>
-T __shfl_up_sync(unsigned mask, T value, unsigned by, EmulationSite site = EmulationSite::current()) {
-  const int own = ::compact::cuda::emulation::lane(), from = own - static_cast<int>(by);
-  return ::compact::cuda::emulation::from_lane(mask, value, from >= 0 ? from : own, site);
 }
 inline unsigned __ballot_sync(unsigned mask, bool predicate, EmulationSite site = EmulationSite::current()) {
   return ::compact::cuda::emulation::ballot(mask, predicate, site);

@@ -59,15 +59,6 @@ inline void load_tiles_4_transposed(std::uint32_t (&r)[4], const void* row,
                                     emulation::Site site = emulation::Site::current()) {
   emulation::load_tiles<4, true>(r, row, site);
 }
-inline void load_tiles_2(std::uint32_t (&r)[2], const void* row,
-                         emulation::Site site = emulation::Site::current()) {
-  emulation::load_tiles<2, false>(r, row, site);
-}
-inline void load_tiles_2_transposed(std::uint32_t (&r)[2], const void* row,
-                                    emulation::Site site = emulation::Site::current()) {
-  emulation::load_tiles<2, true>(r, row, site);
-}
-
 /// Done when it is waited for, as late as a card might.
 inline void copy_async_16(void* to, const void* from, bool valid) { emulation::copy_later(to, from, valid); }
 inline void copy_async_commit() { emulation::commit_copies(); }
