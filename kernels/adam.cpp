@@ -22,10 +22,6 @@ void check_master(const Tensor& master, const Tensor& w, const char* op) {
           "the master weight is not F32, contiguous and like w");
 }
 
-void check_rounding(const Rounding& rounding, const char* op) {
-  require(rounding.id < 1u << 24, op, "an id has 24 bits");
-}
-
 /// Calls f with values of the element types of w, g and the moments.
 template <typename F>
 void by_types(const Tensor& w, const Tensor& g, const Tensor& m, F f) {
@@ -53,7 +49,7 @@ void adamw(Context& context, const AdamStep& step, const Rounding& rounding, con
           "w, g, m, v are not of one shape and contiguous");
   check_types(w, g, m, v, "adamw");
   check_master(master, w, "adamw");
-  check_rounding(rounding, "adamw");
+  check_rounding(rounding, w.rows(), "adamw");
   const OpScope timed(
       context.clock, Op::Optimizer,
       bytes_of({g, m, m, v, v}) + (master.empty() ? bytes_of({w, w}) : bytes_of({w, master, master})));
@@ -73,11 +69,11 @@ void adamw(Context& context, const AdamStep& step, const Rounding& rounding, con
 
 void adam_direction(Context& context, const AdamStep& step, const Rounding& rounding, const Tensor& g,
                     const Tensor& m, const Tensor& v) {
-  const bool by_row = !alike(v, g);
+  const bool by_row = has_one_for_each_row(v, g);
   require(g.contiguous() && alike(m, g), "adam_direction", "g and m are not of one shape and contiguous");
-  require(!by_row || v.shape == Shape{g.rows()}, "adam_direction", "v is neither like g nor [rows of g]");
+  require(by_row || alike(v, g), "adam_direction", "v is neither like g nor [rows of g]");
   check_types(g, g, m, v, "adam_direction");
-  check_rounding(rounding, "adam_direction");
+  check_rounding(rounding, g.rows(), "adam_direction");
   const OpScope timed(context.clock, Op::Optimizer, bytes_of({g, g, m, m, v, v}));
   if (context.planning()) return;
   if (context.on_cuda()) return cuda::adam_direction(*context.queue, step, rounding, g, m, v);

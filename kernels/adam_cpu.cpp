@@ -166,16 +166,19 @@ template <typename G, typename S>
 void adam_direction_by_row(const AdamStep& step_, const Rounding& rounding_, G* g, S* m, S* v,
                            std::int64_t rows, std::int64_t cols) {
   const AdamStep step = step_;
-  const Rounding rounding = rounding_;
+  Rounding rounding = rounding_;
+  rounding.first_row = 0;  // v is one row, of which these are elements first .. first + rows - 1
+  const std::int64_t first = rounding_.first_row;
 #pragma omp parallel for schedule(static) if (rows * cols > kShared)
   for (std::int64_t i = 0; i < rows; ++i) {
     const float mean = mean_square(g + i * cols, step.gradient_scale, cols);
     const float vi = __builtin_fmaf(step.beta2, to_float(v[i]), step.rest2 * mean);
     std::uint32_t word = 0;
-    if constexpr (sizeof(S) == 2) {  // v is one row
+    if constexpr (sizeof(S) == 2) {
       alignas(64) std::uint32_t words[kRandomWords];
-      random_words(words, rounding, 0, i / kRandomWords * kRandomWords);
-      word = words[i % kRandomWords] >> 16;
+      const std::int64_t at = first + i;
+      random_words(words, rounding, 0, at / kRandomWords * kRandomWords);
+      word = words[at % kRandomWords] >> 16;
     }
     put_random(v[i], vi, word);
     direction_row(step, g + i * cols, m + i * cols, vi, cols);

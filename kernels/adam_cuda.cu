@@ -166,9 +166,14 @@ __global__ __launch_bounds__(kRowThreads) void direction_by_row_kernel(AdamOpera
   }
   __syncthreads();  // all have read v
   if (threadIdx.x == 0) {
-    const std::uint32_t word =
-        sizeof(S) == 2 ? word_of(random_words(change, 0, row / 4), static_cast<int>(row % 4)) : 0;
-    put_random(x.v[row], v, word >> 16);  // v is one row
+    std::uint32_t word = 0;
+    if (sizeof(S) == 2) {  // v is one row, of which this is element `at`
+      const std::int64_t at = change.first_row + row;
+      WeightChange one_row = change;
+      one_row.first_row = 0;
+      word = word_of(random_words(one_row, 0, at / 4), static_cast<int>(at % 4));
+    }
+    put_random(x.v[row], v, word >> 16);
   }
 }
 
@@ -212,7 +217,7 @@ void adam_direction(Queue& queue, const AdamStep& step, const Rounding& rounding
                     const Tensor& m, const Tensor& v) {
   if (g.elements() == 0) return;
   const AdamUpdate* live = live_update(queue, step, rounding);
-  const bool by_row = v.rows() != g.rows() || v.cols() != g.cols();
+  const bool by_row = has_one_for_each_row(v, g);
   by_types(g.dtype, m.dtype, [&](auto b, auto c) {
     using G = decltype(b);
     using S = decltype(c);

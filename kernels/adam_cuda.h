@@ -4,6 +4,15 @@
 #include "compact/kernels/adam_step.h"
 #include "compact/kernels/rounding.h"
 
+namespace compact {
+
+/// Whether v is [rows of g] rather than like g, which the sizes alone do not say of a g of one element.
+inline bool has_one_for_each_row(const Tensor& v, const Tensor& g) {
+  return v.shape == Shape{g.rows()} && (g.shape.rank() > 1 || g.rows() != g.elements());
+}
+
+}  // namespace compact
+
 namespace compact::cuda {
 
 void adamw(Queue& queue, const AdamStep& step, const Rounding& rounding, const Tensor& w, const Tensor& g,

@@ -97,7 +97,7 @@ void expand_add(Context& context, const Projection& p, const Tensor& d, float ke
   check_types(p, op, d);
   require(d.cols() == p.r, op, "d [m, r] has not the width of P");
   require(is_matrix(w, d.rows(), p.n), op, "w is not [m, n]");
-  require(rounding.id < 1u << 24, op, "an id has 24 bits");
+  check_rounding(rounding, w.rows(), op);
   require(nearest.empty() || (is_float(nearest) && is_matrix(nearest, w.rows(), w.cols())), op,
           "the nearest values are not like w");
   if (!context.on_cuda() && !context.planning() && gate_closed(gate)) return;

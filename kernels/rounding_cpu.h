@@ -34,7 +34,8 @@ inline RandomLanes odd_lanes(RandomLanes a, RandomLanes b) {
 constexpr RandomLanes kBlockOfLane = {0, 2, 1, 3};
 #endif
 
-/// words[k] = the random word of element (row, column + k), k < 64; `column` is a multiple of 4.
+/// words[k] = the random word of element (row, column + k) of the tensor, k < 64; `column` is a multiple
+/// of 4.
 [[gnu::always_inline]] inline void random_words(std::uint32_t* __restrict words, const Rounding& rounding,
                                                 std::int64_t row, std::int64_t column) {
   constexpr int kBlocks = sizeof(RandomLanes) / 8;                        // Philox blocks in a vector
@@ -43,7 +44,7 @@ constexpr RandomLanes kBlockOfLane = {0, 2, 1, 3};
   RandomLanes c[kVectors][4];
   for (int i = 0; i < kVectors; ++i) {
     c[i][0] = kBlockOfLane + static_cast<std::uint64_t>(column / 4 + i * kBlocks);
-    c[i][1] = RandomLanes{} + static_cast<std::uint64_t>(row);
+    c[i][1] = RandomLanes{} + static_cast<std::uint64_t>(rounding.first_row + row);
     c[i][2] = RandomLanes{} + rounding.step;
     c[i][3] = RandomLanes{} + (stream | rounding.id);
   }

@@ -16,6 +16,7 @@ struct WeightChange {
   std::uint64_t seed = 0;       ///< as in Rounding
   float kept = 1;               ///< w = kept · w + change
   std::uint32_t stochastic = 1, stream_id = 0, step = 0;
+  std::int64_t first_row = 0;  ///< of the tensor in the whole weight
 };
 
 inline WeightChange weight_change(float kept, const Rounding& rounding, const float* gate) {
@@ -24,14 +25,15 @@ inline WeightChange weight_change(float kept, const Rounding& rounding, const fl
           kept,
           rounding.stochastic ? 1u : 0u,
           stream_word(Stream::Rounding, rounding.id),
-          rounding.step};
+          rounding.step,
+          rounding.first_row};
 }
 
 /// The random words of elements 4 · block .. 4 · block + 3 of a row.
 __device__ __forceinline__ uint4 random_words(const WeightChange& change, std::int64_t row,
                                               std::int64_t block) {
-  return philox_words(static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(row), change.step,
-                      change.stream_id, change.seed);
+  return philox_words(static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(change.first_row + row),
+                      change.step, change.stream_id, change.seed);
 }
 
 __device__ __forceinline__ std::uint32_t word_of(const uint4& words, int i) {

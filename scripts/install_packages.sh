@@ -24,6 +24,8 @@ build|libfmt-dev|text formatting
 build|libcli11-dev|command line
 build|libxxhash-dev|XXH3 hashes of shards and checkpoints
 build|zlib1g-dev|reads .txt.gz
+build|libopenmpi-dev|several processes
+build|openmpi-bin|mpirun
 optional|ccache|makes a second build quick (optional)
 tests|libgtest-dev|test framework
 tests|libboost-context-dev|runs the CUDA kernels on the CPU, where nvcc is

@@ -21,9 +21,11 @@ constexpr std::int64_t kPositionsPerPass = 4096;
 
 // T: what the model was trained with, if the folder says; else its number of positions, at most 1024.
 std::int64_t sequence_length_of(const std::string& folder) {
-  const nlohmann::json state = nlohmann::json::parse(std::ifstream(folder + "/state.json"), nullptr, false);
+  const nlohmann::json state =
+      nlohmann::json::parse(std::ifstream(folder + "/state.json"), nullptr, false);
   if (state.is_object() && state.contains("config"))
-    return parse_run_config(state["config"].dump(), folder + "/state.json").data.sequence_length;
+    return parse_run_config(state["config"].dump(), folder + "/state.json", kUnknownRanks)
+        .data.sequence_length;
   const std::int64_t positions = load_model_config(folder + "/config.json").max_positions;
   return positions > 0 ? std::min<std::int64_t>(positions, 1024) : 1024;
 }
@@ -58,12 +60,13 @@ void add_eval_command(CLI::App& app) {
     const std::int64_t batch = std::clamp<std::int64_t>(kPositionsPerPass / T, 1, windows.count());
     const std::unique_ptr<cuda::Queue> queue = open_queue(args->device);
     InferenceModel model(folder, {batch, T, 0, 0}, queue.get());
+    const auto alone = make_local_communicator();
     const Evaluation e = *evaluate(
         windows, batch, std::nullopt,
         [&](const auto& inputs, const auto& labels, std::int64_t n) {
           return model.batch_loss(inputs, labels, n);
         },
-        [] { return false; });
+        [] { return false; }, *alone);
     if (e.tokens == 0)
       input_error("{}: no position has a target (all rows are padding), so there is no loss to report",
                   args->data);

@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "compact/core/edit_distance.h"
 #include "compact/core/error.h"
+#include "compact/dist/communicator.h"
 
 namespace compact {
 namespace {
@@ -82,6 +83,8 @@ int main(int count, char** words) {
   std::signal(SIGXFSZ, SIG_IGN);
   try {
     return run(count, words);
+  } catch (const SaidElsewhere& failure) {
+    return failure.code;
   } catch (const InputError& error) {
     return fail(kBadInput, error.what());
   } catch (const RunError& error) {

@@ -15,6 +15,7 @@ void add_plan_command(CLI::App& app) {
     std::string file, fit;
     std::vector<std::string> overrides;
     bool json = false;
+    int ranks = 1;
   };
   auto args = std::make_shared<Arguments>();
   CLI::App* command =
@@ -23,12 +24,17 @@ void add_plan_command(CLI::App& app) {
   command->add_option("overrides", args->overrides, "settings that replace those of the file")
       ->type_name("key.path=value");
   command->add_flag("--json", args->json, "print one JSON value");
+  command
+      ->add_option("--ranks", args->ranks,
+                   "plan for one of so many ranks: its memory, and what it sends in a step")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N");
   CLI::Option* fit = command
                          ->add_option("--fit", args->fit,
                                       "find the fastest preset, micro-batch and chunk that need at most this")
                          ->type_name("BYTES");
   command->callback([args, fit] {
-    RunConfig run = load_run_config(args->file, args->overrides);
+    RunConfig run = load_run_config(args->file, args->overrides, args->ranks);
     const ModelConfig model = model_of(run);
     check_against_model(run, model, args->file);
     if (run.device == "cuda") check_cuda_computes(model, args->file);
@@ -36,10 +42,10 @@ void add_plan_command(CLI::App& app) {
     use_threads(run.threads, 1);
     RunPlan plan;
     if (fit->count() == 0) {
-      plan = plan_run(run, model);
+      plan = plan_run(run, model, args->ranks);
     } else {
       const std::int64_t bytes = parse_bytes(args->fit, "--fit");
-      const FittingRun found = fit_run(run, model, bytes);
+      const FittingRun found = fit_run(run, model, bytes, args->ranks);
       if (!found.fits)
         run_error(
             "{}: no preset, micro-batch or logits chunk brings this run down to {} ({} bytes); the least is "

@@ -21,12 +21,16 @@ void add_train_command(CLI::App& app) {
   command->add_flag("--dry-run", args->dry_run, "check everything, print the memory plan, write nothing");
   command->footer([] { return config_help(); });
   command->callback([args] {
-    TrainRequest request;
-    request.run = load_run_config(args->file, args->overrides);
-    request.run_file = args->file;
-    request.resume = args->resume;
-    request.dry_run = args->dry_run;
-    train(request);
+    const std::unique_ptr<Communicator> communicator = open_communicator();
+    end_together(*communicator, [&] {
+      TrainRequest request;
+      together(*communicator,
+               [&] { request.run = load_run_config(args->file, args->overrides, communicator->size()); });
+      request.run_file = args->file;
+      request.resume = args->resume;
+      request.dry_run = args->dry_run;
+      train(request, *communicator);
+    });
   });
 }
 

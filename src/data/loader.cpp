@@ -43,7 +43,7 @@ std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::uint32_t epoch, s
 struct Loader::Reader {
   std::shared_ptr<const Windows> windows;
   std::uint64_t seed;
-  std::int64_t sequences;
+  std::int64_t step = 0, own = 0;  // sequences of a step, and of this rank's part of it
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -59,11 +59,11 @@ struct Loader::Reader {
                  std::int64_t& order_epoch) const {
     const std::int64_t T = windows->T(), count = windows->count();
     StepBatch b;
-    b.sequences = sequences;
+    b.sequences = own;
     b.first_sample = first_sample;
-    b.inputs.resize(static_cast<std::size_t>(sequences * T));
+    b.inputs.resize(static_cast<std::size_t>(own * T));
     b.labels.resize(b.inputs.size());
-    for (std::int64_t k = 0; k < sequences; ++k) {
+    for (std::int64_t k = 0; k < own; ++k) {
       const std::int64_t sample = first_sample + k, epoch = sample / count;
       if (epoch != order_epoch) {
         order = epoch_order(seed, static_cast<std::uint32_t>(epoch), count);
@@ -95,19 +95,22 @@ struct Loader::Reader {
       ready = true;
       changed.notify_all();
       if (failed) return;
-      sample += sequences;
+      sample += step;
     }
   }
 };
 
 Loader::Loader(std::shared_ptr<const Windows> windows, std::uint64_t seed, std::int64_t sequences_per_step,
-               std::int64_t first_sample)
+               std::int64_t first_sample, LoaderShare share)
     : reader_(std::make_unique<Reader>()) {
-  if (sequences_per_step <= 0 || first_sample < 0)
-    bug(fmt::format("Loader: {} sequences from sample {}", sequences_per_step, first_sample));
+  if (sequences_per_step <= 0 || first_sample < 0 || sequences_per_step % share.ranks != 0)
+    bug(fmt::format("Loader: {} sequences for {} ranks from sample {}", sequences_per_step, share.ranks,
+                    first_sample));
   reader_->windows = std::move(windows);
   reader_->seed = seed;
-  reader_->sequences = sequences_per_step;
+  reader_->step = sequences_per_step;
+  reader_->own = sequences_per_step / share.ranks;
+  first_sample += share.rank * reader_->own;
   // Signals are for the main thread: the reader starts with all of them blocked.
   sigset_t all, before;
   sigfillset(&all);

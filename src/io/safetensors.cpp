@@ -86,27 +86,32 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : file_(path) {
   metadata_ = std::move(header.metadata);
 }
 
-void SafetensorsReader::read(const std::string& name, const Tensor& to) const {
+void SafetensorsReader::read(const NamedTensor& part) const {
+  const std::string& name = part.name;
+  const Tensor& to = part.data;
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) input_error("{}: has no tensor {}", path(), name);
   const StoredTensor& t = found->second;
-  if (!same_shape(t.shape, to.shape))
-    input_error("{}: tensor {} should have the shape {}, the file has [{}]", path(), name, to.shape.text(),
-                fmt::join(t.shape, ", "));
+  if (!same_shape(t.shape, part.shape()))
+    input_error("{}: tensor {} should have the shape {}, the file has [{}]", path(), name,
+                part.shape().text(), fmt::join(t.shape, ", "));
   require(to.contiguous() && (to.data != nullptr || to.elements() == 0), "SafetensorsReader::read",
           "needs contiguous memory to read to");
+  require(part.first >= 0 && part.first + to.elements() <= part.shape().elements(), "SafetensorsReader::read",
+          "elements that the tensor does not have");
+  const std::int64_t begin = t.begin + part.first * safetensors_dtype_bytes(t.dtype);
   if (t.dtype == name_of(to.dtype) && to.dtype != DType::I32) {
-    for (std::int64_t at = t.begin; at < t.end; at += piece_bytes)
-      file_.read(at, static_cast<std::byte*>(to.data) + (at - t.begin),
-                 static_cast<std::size_t>(std::min(piece_bytes, t.end - at)));
+    for (std::int64_t at = 0; at < to.bytes(); at += piece_bytes)
+      file_.read(begin + at, static_cast<std::byte*>(to.data) + at,
+                 static_cast<std::size_t>(std::min(piece_bytes, to.bytes() - at)));
   } else if (to.dtype == DType::F32 && t.dtype == "BF16") {
-    read_converted<std::uint16_t>(file_, t.begin, to.elements(), to.f32(), f32_of_bf16);
+    read_converted<std::uint16_t>(file_, begin, to.elements(), to.f32(), f32_of_bf16);
   } else if (to.dtype == DType::F32 && t.dtype == "F16") {
-    read_converted<std::uint16_t>(file_, t.begin, to.elements(), to.f32(), f32_of_f16);
+    read_converted<std::uint16_t>(file_, begin, to.elements(), to.f32(), f32_of_f16);
   } else if (to.dtype == DType::BF16 && t.dtype == "F32") {
-    read_converted<float>(file_, t.begin, to.elements(), to.as<Bf16>(), f32_of_f32);
+    read_converted<float>(file_, begin, to.elements(), to.as<Bf16>(), f32_of_f32);
   } else if (to.dtype == DType::BF16 && t.dtype == "F16") {
-    read_converted<std::uint16_t>(file_, t.begin, to.elements(), to.as<Bf16>(), f32_of_f16);
+    read_converted<std::uint16_t>(file_, begin, to.elements(), to.as<Bf16>(), f32_of_f16);
   } else {
     input_error("{}: tensor {} has the dtype {}, expected F32, BF16 or F16", path(), name, t.dtype);
   }

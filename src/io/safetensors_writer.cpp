@@ -9,6 +9,8 @@ namespace compact {
 
 namespace {
 
+std::int64_t file_bytes(const NamedTensor& t) { return t.shape().elements() * size_of(t.data.dtype); }
+
 /// The header, padded with spaces to a multiple of 8 so that the data of every tensor of 8-byte size is
 /// aligned.
 std::string header_text(const std::vector<NamedTensor>& tensors,
@@ -17,15 +19,15 @@ std::string header_text(const std::vector<NamedTensor>& tensors,
   if (!metadata.empty()) text += "\"__metadata__\":" + nlohmann::json(metadata).dump() + ",";
   std::set<std::string> names;
   std::int64_t at = 0;
-  for (const auto& [name, data] : tensors) {
-    require(!name.empty() && name != "__metadata__" && names.insert(name).second, "write_safetensors",
+  for (const NamedTensor& t : tensors) {
+    require(!t.name.empty() && t.name != "__metadata__" && names.insert(t.name).second, "write_safetensors",
             "a tensor's name is empty or used twice");
-    require(data.contiguous() && (data.data != nullptr || data.elements() == 0), "write_safetensors",
+    require(t.data.contiguous() && (t.data.data != nullptr || t.data.elements() == 0), "write_safetensors",
             "needs contiguous memory to write from");
-    text += nlohmann::json(name).dump() +
-            fmt::format(R"(:{{"dtype":"{}","shape":{},"data_offsets":[{},{}]}},)", name_of(data.dtype),
-                        data.shape.text(), at, at + data.bytes());
-    at += data.bytes();
+    text += nlohmann::json(t.name).dump() +
+            fmt::format(R"(:{{"dtype":"{}","shape":{},"data_offsets":[{},{}]}},)", name_of(t.data.dtype),
+                        t.shape().text(), at, at + file_bytes(t));
+    at += file_bytes(t);
   }
   if (text.back() == ',') text.pop_back();
   text += "}";
@@ -43,8 +45,10 @@ FileDigest write_hashed_safetensors(const std::string& path, const std::vector<N
   HashedFile file(path);
   file.write(&length, sizeof length);
   file.write(header);
-  for (const NamedTensor& t : tensors)
-    file.write(read ? read(t.data) : t.data.data, static_cast<std::size_t>(t.data.bytes()));
+  for (const NamedTensor& t : tensors) {
+    require(read || t.whole(), "write_safetensors", "needs a reader for what is not all here");
+    file.write(read ? read(t) : t.data.data, static_cast<std::size_t>(file_bytes(t)));
+  }
   return file.close();
 }
 

@@ -7,7 +7,7 @@ namespace compact {
 
 const void* HostAccess::read(const Tensor& t) {
   require(t.contiguous(), "HostAccess", "a tensor that is not contiguous");
-  if (queue_ == nullptr) return t.data;
+  if (queue_ == nullptr || t.elements() == 0) return t.data;
   buffer_.resize(static_cast<std::size_t>(t.bytes()));
   queue_->download(t.data, buffer_.data(), t.bytes());
   return buffer_.data();
@@ -21,7 +21,7 @@ Tensor HostAccess::begin_write(const Tensor& t) {
 }
 
 void HostAccess::end_write(const Tensor& t) {
-  if (queue_ != nullptr) queue_->upload(buffer_.data(), t.data, t.bytes());
+  if (queue_ != nullptr && t.elements() > 0) queue_->upload(buffer_.data(), t.data, t.bytes());
 }
 
 }  // namespace compact

@@ -87,13 +87,14 @@ void load_weights(const std::string& folder, const ModelConfig& config, const st
   require_model_folder(folder);
   const SafetensorsReader file((std::filesystem::path(folder) / "model.safetensors").string());
   check_names(file, config);
-  for (const auto& [name, to] : into) {
-    const Tensor values = host.begin_write(to);
-    file.read(name, values);
-    if (!all_finite(values))
+  for (const NamedTensor& to : into) {
+    NamedTensor values = to;
+    values.data = host.begin_write(to.data);
+    file.read(values);
+    if (!all_finite(values.data))
       input_error("{}: tensor {} holds a value that is not finite (NaN or infinity); the model is damaged",
-                  file.path(), name);
-    host.end_write(to);
+                  file.path(), to.name);
+    host.end_write(to.data);
   }
 }
 

@@ -12,7 +12,7 @@ void AdamStates::allocate(Context& context, std::span<const Parameter> parameter
     const auto moment = [&](const char* suffix, const Shape& shape) {
       const Tensor t =
           context.arena.persistent(name + suffix, shape, options.state_dtype, Category::Optimizer);
-      zero(context, t);
+      if (t.elements() > 0) zero(context, t);
       return t;
     };
     States s{p.members, moment(".m", p.gradient.shape), {}, {}};
@@ -25,21 +25,29 @@ void AdamStates::allocate(Context& context, std::span<const Parameter> parameter
 
 void AdamStates::adopt(Context& context, std::span<const Parameter> parameters) const {
   for (std::size_t i = 0; i < states_.size(); ++i)
-    if (!states_[i].master.empty()) copy(context, parameters[i].weight, states_[i].master);
+    if (states_[i].master.elements() > 0) copy(context, parameters[i].weight, states_[i].master);
 }
 
 std::vector<NamedTensor> AdamStates::named() const {
   std::vector<NamedTensor> all;
   for (const States& s : states_)
     for (const Member& member : s.members) {
-      const auto rows = [&](const Tensor& t) {
-        if (s.members.size() == 1) return t;  // also a norm, whose one row is the whole
-        return t.shape.rank() == 1 ? t.slice(member.first_row, member.rows)
+      const auto add = [&](const char* suffix, const Tensor& t) {
+        NamedTensor state{member.name + suffix, t, t.shape, 0};
+        if (member.role == Role::Norm) {  // one row, and as a share that or nothing
+          state.file_shape = {t.cols()};
+        } else {
+          const bool per_channel = t.shape.rank() == 1;
+          state.data = per_channel ? t.slice(member.first_row, member.rows)
                                    : t.row_range(member.first_row, member.rows);
+          state.file_shape = per_channel ? Shape{member.file_rows()} : Shape{member.file_rows(), t.cols()};
+          state.first = member.rows_before * (per_channel ? 1 : t.cols());
+        }
+        all.push_back(std::move(state));
       };
-      all.push_back({member.name + ".m", rows(s.m)});
-      all.push_back({member.name + ".v", rows(s.v)});
-      if (!s.master.empty()) all.push_back({member.name + ".master", rows(s.master)});
+      add(".m", s.m);
+      add(".v", s.v);
+      if (!s.master.empty()) add(".master", s.master);
     }
   return all;
 }
@@ -54,7 +62,8 @@ AdamStep adam_step_of(const OptimizerOptions& options, const Parameter& p, const
 }
 
 Rounding rounding_of(const OptimizerOptions& options, const Parameter& p, const Update& update) {
-  return {options.stochastic_rounding, options.seed, p.id, static_cast<std::uint32_t>(update.index)};
+  return {options.stochastic_rounding, options.seed, p.id, static_cast<std::uint32_t>(update.index),
+          p.first_row};
 }
 
 }  // namespace compact

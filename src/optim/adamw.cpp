@@ -24,6 +24,7 @@ class AdamW final : public Optimizer {
   void reseed(Context&, const Parameter&, std::size_t, const Projection&, const Projection&) override {}
 
   void update(Context& context, const Parameter& p, std::size_t i, const Update& u) override {
+    if (p.weight.elements() == 0) return;
     const double lr = u.lr * (in_block(p.role()) ? options_.block_scale : 1.0);
     adamw(context, adam_step_of(options_, p, u, lr, lr, u.exponent), rounding_of(options_, p, u), p.weight,
           p.gradient, states_.m(i), states_.v(i), states_.master(i));

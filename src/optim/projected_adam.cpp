@@ -35,8 +35,9 @@ class ProjectedAdam final : public Optimizer {
     states_.adopt(context, parameters);
   }
 
-  void reseed(Context& context, const Parameter&, std::size_t i, const Projection& last,
+  void reseed(Context& context, const Parameter& p, std::size_t i, const Projection& last,
               const Projection& next) override {
+    if (p.weight.elements() == 0) return;
     switch (options_.at_reseed) {
       case AtReseed::Keep:
         return;
@@ -51,6 +52,7 @@ class ProjectedAdam final : public Optimizer {
   }
 
   void update(Context& context, const Parameter& p, std::size_t i, const Update& u) override {
+    if (p.weight.elements() == 0) return;
     const bool anew = p.compression && options_.at_reseed == AtReseed::Reset;
     const AdamStep step =
         adam_step_of(options_, p, u, u.lr * scale(p.role()), u.lr, anew ? u.window_exponent : u.exponent);

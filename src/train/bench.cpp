@@ -78,8 +78,8 @@ class Steps {
   Steps(const RunConfig& run, const ModelConfig& model, std::int64_t bytes, cuda::Queue* queue)
       : queue_(queue),
         arena_(queue != nullptr ? Device::Cuda : Device::Cpu, bytes),
-        engine_(arena_, run, model, queue),
         communicator_(make_local_communicator()),
+        engine_(arena_, run, model, *communicator_, queue),
         batch_(random_tokens(run.batch.tokens_per_step / run.data.sequence_length, run.data.sequence_length,
                              model.vocab_size)) {
     if (queue != nullptr) {
@@ -92,7 +92,7 @@ class Steps {
   /// A step as a run takes it, in seconds.
   double whole() {
     const auto start = Clock::now();
-    engine_.step(*communicator_, batch_, index_++, 1e-4);
+    engine_.step(batch_, index_++, 1e-4);
     return seconds_since(start);
   }
   /// A step with a clock on its ops: on a CUDA device each launch is waited for.
@@ -113,8 +113,8 @@ class Steps {
   cuda::Queue* queue_;
   std::unique_ptr<cuda::Queue> waiting_;
   Arena arena_;
-  Engine engine_;
   std::unique_ptr<Communicator> communicator_;
+  Engine engine_;
   StepBatch batch_;
   std::int64_t index_ = 0;
 };

@@ -60,12 +60,12 @@ GemmCall contiguous_call(std::int64_t M, std::int64_t K, std::int64_t N, bool tr
 
 StepProducts products_of(const RunConfig& run, const ModelConfig& model) {
   Arena arena(Device::Plan, Arena::kUnlimited, run.device == "cuda" ? Device::Cuda : Device::Cpu);
-  Engine engine(arena, run, model);
   const auto communicator = make_local_communicator();
+  Engine engine(arena, run, model, *communicator);
   StepBatch batch;
   batch.sequences = run.batch.tokens_per_step / run.data.sequence_length;
   // The second step is like all others; the first one of a window may have more to do.
-  engine.step(*communicator, batch, 0, 0.0);
+  engine.step(batch, 0, 0.0);
 
   StepProducts products;
   Context& context = engine.context();
@@ -75,7 +75,7 @@ StepProducts products_of(const RunConfig& run, const ModelConfig& model) {
     context.gemm_calls = &calls;
     context.flops = {};
     batch.targets = targets;
-    engine.step(*communicator, batch, 1, 0.0);
+    engine.step(batch, 1, 0.0);
     double flops = static_cast<double>(context.flops.gemm);
     products.calls.clear();
     for (const GemmCall& call : calls) {

@@ -13,6 +13,7 @@
 #include "compact/kernels/update_gate.h"
 #include "compact/memory/host_access.h"
 #include "compact/model/weights_file.h"
+#include "compact/optim/own_rows.h"
 
 namespace compact {
 
@@ -74,23 +75,37 @@ OptimizerOptions optimizer_options(const RunConfig& run) {
   return o;
 }
 
-Engine::Engine(Arena& arena, const RunConfig& run, const ModelConfig& model, cuda::Queue* queue)
-    : run_(run), context_(arena, queue), model_(context_, model, llama_options(run)) {
-  optimizer_ = make_optimizer(optimizer_options(run));
-  optimizer_->allocate(context_, model_.parameters());
-  const std::int64_t sequences = run_.batch.tokens_per_step / run_.data.sequence_length,
-                     B = run_.batch.micro_batch;
+Engine::Engine(Arena& arena, const RunConfig& run, const ModelConfig& model, Communicator& communicator,
+               cuda::Queue* queue)
+    : run_(run),
+      communicator_(communicator),
+      context_(arena, queue),
+      model_(context_, model, llama_options(run)),
+      own_(run.dist.shard_optimizer ? own_rows(model_.parameters(), communicator.rank(), communicator.size())
+                                    : model_.parameters()),
+      optimizer_(make_optimizer(optimizer_options(run))),
+      reduction_(communicator, run.dist.shard_optimizer, run.dist.bucket_bytes) {
+  optimizer_->allocate(context_, own_);
+  // Not more than there is to receive.
+  std::int64_t gradients = Arena::kAlignment;
+  for (const Parameter& p : model_.parameters())
+    gradients += (p.gradient.bytes() / Arena::kAlignment + communicator_.size()) * Arena::kAlignment;
+  communicator_.reserve(context_, std::min(run_.dist.bucket_bytes, gradients));
+  const std::int64_t sequences = rank_sequences(run_, communicator_.size()), B = run_.batch.micro_batch;
   tokens_.emplace(context_, B * run_.data.sequence_length, (sequences + B - 1) / B);
   numbers_ = arena.persistent("step numbers", {4}, DType::F64, Category::Workspace);
   loss_total_ = numbers_.slice(0, 1);
   squares_ = numbers_.slice(1, 1);
   gate_ = Tensor(numbers_.slice(2, 2).data, {3}, DType::F32);
   norm_ = arena.persistent("grad_norm", {1}, DType::F32, Category::Workspace);
+  if (run_.dist.shard_optimizer && communicator_.size() > 1)
+    norms_ =
+        arena.persistent("grad_norms of ranks", {communicator_.size(), 1}, DType::F32, Category::Workspace);
 }
 
 void Engine::initialize() {
   model_.initialize(context_, run_.seed);
-  optimizer_->adopt_weights(context_, model_.parameters());
+  optimizer_->adopt_weights(context_, own_);
 }
 
 void Engine::load(const std::string& folder) {
@@ -105,17 +120,20 @@ void Engine::load(const std::string& folder) {
     if (into[i].data.data != weights[i].data.data) copy(context_, into[i].data, weights[i].data);
 }
 
-std::string Engine::first_weight_not_finite() {
+WeightCheck Engine::check_weights() {
+  WeightCheck check;
   HostAccess host(context_.queue);
   for (const Parameter& p : model_.parameters()) {
     global_norm(context_, {&p.weight, 1}, norm_);
-    if (!std::isfinite(*static_cast<const float*>(host.read(norm_)))) return p.members.front().name;
+    const float norm = *static_cast<const float*>(host.read(norm_));
+    if (!std::isfinite(norm) && check.not_finite.empty()) check.not_finite = p.members.front().name;
+    check.fingerprint.append(reinterpret_cast<const char*>(&norm), sizeof(norm));
   }
-  return "";
+  return check;
 }
 
 void Engine::enter_window(std::int64_t index) {
-  const std::vector<Parameter>& parameters = model_.parameters();
+  const std::vector<Parameter>& parameters = own_;
   std::map<std::uint32_t, std::vector<std::size_t>> users;  // parameters by the id of their P
   for (std::size_t i = 0; i < parameters.size(); ++i)
     if (parameters[i].compression) users[parameters[i].compression->projection.id].push_back(i);
@@ -145,12 +163,12 @@ void Engine::enter_window(std::int64_t index) {
   }
 }
 
-StepResult Engine::step(Communicator& communicator, const StepBatch& batch, std::int64_t index, double lr) {
+StepResult Engine::step(const StepBatch& batch, std::int64_t index, double lr) {
   enter_window(index);
   const Update update{index, exponent_ + 1, exponent_ + 1 - window_start_, lr, gate_.f32()};
   tokens_->stage(batch.inputs, batch.labels, batch.sequences * run_.data.sequence_length);
   if (context_.queue == nullptr) {
-    run_step(communicator, batch, update);
+    run_step(batch, update);
   } else {
     // Only the run that launches counts and is timed.
     const FlopCount flops = context_.flops;
@@ -160,14 +178,14 @@ StepResult Engine::step(Communicator& communicator, const StepBatch& batch, std:
       context_.flops = flops;
       context_.clock = counted ? clock : nullptr;
       counted = true;
-      run_step(communicator, batch, update);
+      run_step(batch, update);
     });
     context_.clock = clock;
   }
   return result_of(batch, update);
 }
 
-void Engine::run_step(Communicator& communicator, const StepBatch& batch, const Update& update) {
+void Engine::run_step(const StepBatch& batch, const Update& update) {
   const std::int64_t B = run_.batch.micro_batch;
   Pass pass{B, run_.data.sequence_length, update.index, true,
             1.0f / static_cast<float>(std::max<std::int64_t>(batch.targets, 1))};
@@ -179,39 +197,61 @@ void Engine::run_step(Communicator& communicator, const StepBatch& batch, const 
   zero(context_, loss_total_);
   open_gate(context_, squares_, gate_);
 
+  const auto reduce = [&](std::size_t first, std::size_t count) {
+    reduction_.reduce(context_, std::span(model_.parameters()).subspan(first, count));
+  };
   const auto take_layer = [&](std::size_t first, std::size_t count) {
     if (judged_.empty()) {  // the first gradients are those of the head, with which the loss is complete
       add_sum(context_, tokens_->loss, loss_total_);
-      communicator.all_reduce_sum(context_, loss_total_);
+      communicator_.all_reduce(context_, {&loss_total_, 1});
     }
-    judge(communicator, first, first + count);
+    reduce(first, count);
+    reduction_.finish(context_);
+    judge(first, first + count);
     if (updates) update_parameters(first, first + count, update);
   };
   for (std::int64_t at = 0; at < batch.sequences; at += B) {
+    const bool last = at + B >= batch.sequences;
     const Tokens tokens = tokens_->pass(at / B);
     model_.forward_backward(context_, pass, tokens.ids, tokens.labels, tokens_->loss,
-                            by_layer ? OnGradients(take_layer) : OnGradients());
+                            by_layer ? OnGradients(take_layer)
+                            : last   ? OnGradients(reduce)
+                                     : OnGradients());
     if (!by_layer) add_sum(context_, tokens_->loss, loss_total_);
     pass.first = false;
   }
   if (by_layer) return;
   const std::size_t all = model_.parameters().size();
-  communicator.all_reduce_sum(context_, loss_total_);
-  judge(communicator, 0, all);
+  communicator_.all_reduce(context_, {&loss_total_, 1});
+  reduction_.finish(context_);
+  judge(0, all);
   if (updates) update_parameters(0, all, update);
 }
 
-void Engine::judge(Communicator& communicator, std::size_t first, std::size_t end) {
+void Engine::judge(std::size_t first, std::size_t end) {
   judged_.push_back(first);
   std::vector<Tensor> gradients;
-  for (std::size_t i = first; i < end; ++i) gradients.push_back(model_.parameters()[i].gradient);
-  for (const Tensor& gradient : gradients) communicator.all_reduce_sum(context_, gradient);
-  global_norm(context_, gradients, norm_);
+  for (std::size_t i = first; i < end; ++i)
+    if (own_[i].gradient.elements() > 0) gradients.push_back(own_[i].gradient);
+  if (norms_.empty()) {
+    global_norm(context_, gradients, norm_);
+  } else {
+    const Tensor mine = norms_.row_range(communicator_.rank(), 1);
+    zero(context_, mine);
+    if (!gradients.empty()) global_norm(context_, gradients, mine);
+    communicator_.gather(context_, {&norms_, 1});
+    communicator_.wait(context_);
+    global_norm(context_, {&norms_, 1}, norm_);
+  }
   update_gate(context_, loss_total_, norm_, run_.optimizer.clip_norm.value_or(0.0), squares_, gate_);
 }
 
 void Engine::update_parameters(std::size_t first, std::size_t end, const Update& update) {
-  for (std::size_t i = first; i < end; ++i) optimizer_->update(context_, model_.parameters()[i], i, update);
+  for (std::size_t i = first; i < end; ++i) {
+    optimizer_->update(context_, own_[i], i, update);
+    reduction_.gather(context_, model_.parameters()[i]);
+  }
+  reduction_.finish(context_);
 }
 
 StepResult Engine::result_of(const StepBatch& batch, const Update& update) {

@@ -29,13 +29,14 @@ Work minus(const Work& a, const Work& b) {
 
 }  // namespace
 
-RunPlan plan_run(const RunConfig& run, const ModelConfig& model) {
+RunPlan plan_run(const RunConfig& run, const ModelConfig& model, int ranks, int rank) {
   Arena arena(Device::Plan, Arena::kUnlimited, run.device == "cuda" ? Device::Cuda : Device::Cpu);
-  Engine engine(arena, run, model);
-  const auto communicator = make_local_communicator();
+  const auto communicator = make_plan_communicator(rank, ranks);
+  Engine engine(arena, run, model, *communicator);
   RunPlan plan;
+  plan.ranks = ranks;
   const std::int64_t B = run.batch.micro_batch;
-  const std::int64_t sequences = run.batch.tokens_per_step / run.data.sequence_length;
+  const std::int64_t sequences = rank_sequences(run, ranks);
   plan.micro_batches = (sequences + B - 1) / B;
 
   if (!run.data.val.empty()) engine.evaluate({}, {}, 0);
@@ -46,10 +47,11 @@ RunPlan plan_run(const RunConfig& run, const ModelConfig& model) {
     const Work before = work_so_far(engine.context());
     batch.sequences = micro_batches * B;
     batch.targets = targets;
-    engine.step(*communicator, batch, 0, 0.0);
+    engine.step(batch, 0, 0.0);
     return minus(work_so_far(engine.context()), before);
   };
   const Work one = work_of_step(1, 1);
+  plan.wire_bytes = communicator->wire_bytes();  // only the last micro-batch sends
   // A second micro-batch adds to the gradients, further ones would only repeat it. A step of one has no
   // second: there, one without targets makes no update.
   const Work pass = plan.micro_batches > 1 ? minus(work_of_step(2, 1), one) : work_of_step(1, 0);
@@ -62,7 +64,7 @@ RunPlan plan_run(const RunConfig& run, const ModelConfig& model) {
   if (run.optimizer.name == "compact" && run.train.steps > run.compact.update_gap) {
     batch.sequences = std::min(plan.micro_batches, std::int64_t{2}) * B;
     batch.targets = 1;
-    engine.step(*communicator, batch, run.compact.update_gap, 0.0);
+    engine.step(batch, run.compact.update_gap, 0.0);
   }
   plan.peak = arena.ledger().peak();
   plan.at_peak = arena.ledger().at_peak();

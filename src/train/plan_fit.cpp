@@ -10,9 +10,9 @@ namespace {
 
 constexpr std::int64_t kLargestChunk = std::int64_t{256} << 20;
 
-// Micro-batches that divide the sequences of a step, largest first.
-std::vector<std::int64_t> micro_batches(const RunConfig& run) {
-  const std::int64_t sequences = run.batch.tokens_per_step / run.data.sequence_length;
+// Micro-batches that divide a rank's sequences of a step, largest first.
+std::vector<std::int64_t> micro_batches(const RunConfig& run, int ranks) {
+  const std::int64_t sequences = rank_sequences(run, ranks);
   if (run.optimizer.update == "per_layer") return {sequences};
   std::vector<std::int64_t> sizes;
   for (std::int64_t size = sequences; size >= 1; --size)
@@ -34,17 +34,17 @@ std::vector<std::int64_t> chunks(const RunConfig& run, const ModelConfig& model)
 
 }  // namespace
 
-FittingRun fit_run(const RunConfig& run, const ModelConfig& model, std::int64_t bytes) {
+FittingRun fit_run(const RunConfig& run, const ModelConfig& model, std::int64_t bytes, int ranks) {
   std::optional<FittingRun> best, smallest;
   for (const Preset preset : {Preset::Paper, Preset::Lean, Preset::Tight, Preset::Block})
-    for (const std::int64_t micro : micro_batches(run)) {
+    for (const std::int64_t micro : micro_batches(run, ranks)) {
       FittingRun candidate{run, {}, true};
       candidate.run.batch.micro_batch = micro;
       candidate.run.memory.preset = std::string(name_of(preset));
       const std::vector<std::int64_t> sizes = chunks(candidate.run, model);
       const auto fits = [&](std::int64_t chunk) {
         candidate.run.memory.logits_chunk_bytes = chunk;
-        candidate.plan = plan_run(candidate.run, model);
+        candidate.plan = plan_run(candidate.run, model, ranks);
         return candidate.plan.peak <= bytes;
       };
       if (!fits(sizes.back())) {

@@ -85,8 +85,15 @@ std::optional<PaperSaving> paper_saving(const RunConfig& run, const ModelConfig&
   if (run.memory.preset != "paper" || run.optimizer.name != "compact") return std::nullopt;
   RunConfig full = run;
   full.optimizer.name = "adamw";
-  const RunPlan other = plan_run(full, model);
+  const RunPlan other = plan_run(full, model, plan.ranks);
   return PaperSaving{kept_inputs(plan), kept_inputs(other), activations(plan), activations(other)};
+}
+
+// What a rank would send in a step of the same run at full rank.
+double full_rank_wire_bytes(const RunConfig& run, const ModelConfig& model, const RunPlan& plan) {
+  RunConfig full = run;
+  full.optimizer.name = "adamw";
+  return plan_run(full, model, plan.ranks).wire_bytes;
 }
 
 }  // namespace
@@ -113,13 +120,20 @@ std::string plan_text(const RunConfig& run, const ModelConfig& model, const RunP
         static_cast<double>(saving->inputs) / static_cast<double>(saving->full_inputs),
         human_bytes(saving->activations), human_bytes(saving->full_activations),
         static_cast<double>(saving->activations) / static_cast<double>(saving->full_activations));
+  if (plan.ranks > 1) {
+    const double full = full_rank_wire_bytes(run, model, plan);
+    out += fmt::format("one of {} ranks: sends {} a step, {:.2f}x of the {} at full rank{}\n", plan.ranks,
+                       human_bytes(static_cast<std::int64_t>(plan.wire_bytes)), plan.wire_bytes / full,
+                       human_bytes(static_cast<std::int64_t>(full)),
+                       run.dist.shard_optimizer ? "; memory is that of the rank with the largest share" : "");
+  }
   out += fmt::format("operations of a step: {:.3e} ({:.3e} in attention)\n",
                      static_cast<double>(plan.step_flops()),
                      static_cast<double>(plan.micro_batches * plan.micro_batch.attention));
   out += fmt::format("alternatives with this batch:\n  {:<20} {:<8} {:>12} {:>12} {:>12} {:>10} {:>10}\n",
                      "optimizer", "preset", "peak", "activations", "no workspace", "of this", "operations");
   for (const auto& [name, other] : alternatives(run)) {
-    const RunPlan p = plan_run(other, model);
+    const RunPlan p = plan_run(other, model, plan.ranks);
     out += fmt::format("  {:<20} {:<8} {:>12} {:>12} {:>12} {:>9.2f}x {:>9.2f}x{}\n", name,
                        other.memory.preset, human_bytes(p.peak),
                        human_bytes(p.at_peak[static_cast<std::size_t>(Category::Activations)]),
@@ -149,6 +163,9 @@ std::string plan_json(const RunConfig& run, const ModelConfig& model, const RunP
   j["peak_bytes"] = plan.peak;
   j["bytes"] = categories(plan.at_peak);
   j["micro_batches"] = plan.micro_batches;
+  j["ranks"] = plan.ranks;
+  j["wire_bytes"] = plan.wire_bytes;
+  j["full_rank_wire_bytes"] = full_rank_wire_bytes(run, model, plan);
   j["step_flops"] = plan.step_flops();
   j["step_bytes"] = plan.step_bytes();
   j["micro_batch_gemm_flops"] = plan.micro_batch.gemm;
@@ -166,7 +183,7 @@ std::string plan_json(const RunConfig& run, const ModelConfig& model, const RunP
                               {"activations", saving->activations},
                               {"full_rank_activations", saving->full_activations}};
   for (const auto& [name, other] : alternatives(run)) {
-    const RunPlan p = plan_run(other, model);
+    const RunPlan p = plan_run(other, model, plan.ranks);
     j["alternatives"].push_back({{"optimizer", other.optimizer.name},
                                  {"preset", other.memory.preset},
                                  {"peak_bytes", p.peak},

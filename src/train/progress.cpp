@@ -12,7 +12,7 @@
 
 namespace compact {
 
-Progress::Progress(const std::string& log_path) : terminal_(isatty(STDOUT_FILENO) == 1) {
+Progress::Progress(const std::string& log_path, bool live) : terminal_(live && isatty(STDOUT_FILENO) == 1) {
   if (log_path.empty()) return;
   try {
     log_ = std::make_unique<spdlog::logger>("run",

@@ -24,8 +24,7 @@ void check_start(const RunConfig& c, const std::string& name) {
 }
 
 void check_batch(const RunConfig& c, const std::string& name) {
-  const std::int64_t tokens = c.batch.tokens_per_step, length = c.data.sequence_length,
-                     micro = c.batch.micro_batch;
+  const std::int64_t tokens = c.batch.tokens_per_step, length = c.data.sequence_length;
   const std::int64_t sequences = tokens / length;
   if (tokens % length != 0) {
     const std::string below = sequences > 0 ? fmt::format("{} or ", sequences * length) : "";
@@ -33,21 +32,49 @@ void check_batch(const RunConfig& c, const std::string& name) {
         "{}: batch.tokens_per_step is {}, but must be a multiple of data.sequence_length {}; {}{} would do",
         name, tokens, length, below, (sequences + 1) * length);
   }
-  if (sequences % micro != 0) {
-    std::int64_t below = 1, above = sequences;  // the divisors next to what was asked for
-    for (std::int64_t d = 1; d * d <= sequences; ++d) {
-      if (sequences % d != 0) continue;
-      for (const std::int64_t divisor : {d, sequences / d}) {
-        if (divisor < micro) below = std::max(below, divisor);
-        if (divisor > micro) above = std::min(above, divisor);
-      }
+}
+
+// "4 or 8", the divisors of `sequences` next to `micro`.
+std::string divisors_beside(std::int64_t micro, std::int64_t sequences) {
+  std::int64_t below = 1, above = sequences;
+  for (std::int64_t d = 1; d * d <= sequences; ++d) {
+    if (sequences % d != 0) continue;
+    for (const std::int64_t divisor : {d, sequences / d}) {
+      if (divisor < micro) below = std::max(below, divisor);
+      if (divisor > micro) above = std::min(above, divisor);
     }
-    const std::string or_above = above > micro ? fmt::format(" or {}", above) : "";
+  }
+  return above > micro ? fmt::format("{} or {}", below, above) : fmt::format("{}", below);
+}
+
+// How the ranks share a step.
+void check_shares(const RunConfig& c, const std::string& name, int ranks) {
+  const std::int64_t tokens = c.batch.tokens_per_step, length = c.data.sequence_length,
+                     micro = c.batch.micro_batch, sequences = tokens / length;
+  if (sequences % ranks != 0) {
+    const std::int64_t unit = length * ranks * std::min(micro, std::max<std::int64_t>(1, sequences / ranks));
+    const std::string below = tokens > unit ? fmt::format("{} or ", tokens / unit * unit) : "";
+    input_error(
+        "{}: batch.tokens_per_step is {}, which are {} sequences, but {} ranks share them evenly; {}{} would "
+        "do",
+        name, tokens, sequences, ranks, below, (tokens / unit + 1) * unit);
+  }
+  const std::int64_t own = sequences / ranks;
+  if (own % micro != 0 && ranks == 1)
     input_error(
         "{}: batch.micro_batch is {}, but must divide the {} sequences of a step (batch.tokens_per_step {} "
-        "/ data.sequence_length {}); {}{} would do",
-        name, micro, sequences, tokens, length, below, or_above);
-  }
+        "/ data.sequence_length {}); {} would do",
+        name, micro, sequences, tokens, length, divisors_beside(micro, sequences));
+  if (own % micro != 0)
+    input_error(
+        "{}: batch.micro_batch is {}, but must divide the {} sequences that each of {} ranks has of a step "
+        "(batch.tokens_per_step {} / data.sequence_length {}); {} would do",
+        name, micro, own, ranks, tokens, length, divisors_beside(micro, own));
+  if (c.optimizer.update == "per_layer" && micro != own)
+    input_error(
+        "{}: optimizer.update is \"per_layer\", which needs one micro-batch a step, but batch.micro_batch is "
+        "{} and {} has {} sequences; set batch.micro_batch to {} or update to \"per_step\"",
+        name, micro, ranks == 1 ? "a step" : "a rank", own, own);
 }
 
 std::string as_written(const RunConfig& c, std::string_view key) {
@@ -98,14 +125,6 @@ void check_update(const RunConfig& c, const std::string& name) {
         "known when the first layer is updated; set clip_norm to null or update to \"per_step\"",
         name, as_written(c, "optimizer.clip_norm"));
   }
-  const std::int64_t sequences = c.batch.tokens_per_step / c.data.sequence_length;
-  if (c.batch.micro_batch != sequences) {
-    input_error(
-        "{}: optimizer.update is \"per_layer\", which needs one micro-batch a step, but batch.micro_batch is "
-        "{} and "
-        "a step has {} sequences; set batch.micro_batch to {} or update to \"per_step\"",
-        name, c.batch.micro_batch, sequences, sequences);
-  }
 }
 
 void check_compact(const RunConfig& c, const std::string& name) {
@@ -123,9 +142,10 @@ void check_compact(const RunConfig& c, const std::string& name) {
 
 }  // namespace
 
-void check_run_config(const RunConfig& config, const std::string& name) {
+void check_run_config(const RunConfig& config, const std::string& name, int ranks) {
   check_start(config, name);
   check_batch(config, name);
+  if (ranks != kUnknownRanks) check_shares(config, name, ranks);
   check_schedule(config, name);
   check_every(config, name, "train.eval_every", config.train.eval_every);
   check_every(config, name, "train.checkpoint_every", config.train.checkpoint_every);

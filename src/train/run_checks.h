@@ -7,6 +7,6 @@ namespace compact {
 
 /// What single keys cannot tell: values that do not fit one another. Throws InputError that names the file
 /// and keys.
-void check_run_config(const RunConfig& config, const std::string& name);
+void check_run_config(const RunConfig& config, const std::string& name, int ranks);
 
 }  // namespace compact

@@ -41,7 +41,7 @@ void read_level(const JsonValue& object, const std::string& prefix, RunConfig& c
   }
 }
 
-RunConfig read_tree(const JsonValue& root, const std::string& name) {
+RunConfig read_tree(const JsonValue& root, const std::string& name, int ranks) {
   if (root.kind != JsonValue::Kind::Object) {
     input_error("{} holds {}, but a run file is an object in braces", name, root.shown());
   }
@@ -53,7 +53,7 @@ RunConfig read_tree(const JsonValue& root, const std::string& name) {
       input_error("{}: the key {} is missing: {}", name, key.path, accepted_text(key));
     }
   }
-  check_run_config(config, name);
+  check_run_config(config, name, ranks);
   return config;
 }
 
@@ -128,16 +128,16 @@ std::int64_t Period::steps(std::int64_t total_steps, std::int64_t tokens_per_ste
   return static_cast<std::int64_t>(std::floor(exact));
 }
 
-RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides) {
+RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides, int ranks) {
   JsonValue root = parse_json(read_text(path, kMaxFileBytes), path);
   if (root.kind == JsonValue::Kind::Object) {
     for (const std::string& text : overrides) apply_override(root, text);
   }
-  return read_tree(root, path);
+  return read_tree(root, path, ranks);
 }
 
-RunConfig parse_run_config(std::string_view json_text, const std::string& name) {
-  return read_tree(parse_json(json_text, name), name);
+RunConfig parse_run_config(std::string_view json_text, const std::string& name, int ranks) {
+  return read_tree(parse_json(json_text, name), name, ranks);
 }
 
 std::string resolved_json(const RunConfig& config) {

@@ -29,6 +29,7 @@ const std::vector<std::pair<std::string_view, std::string_view>> kSections = {
     {"schedule", "The learning rate over the run."},
     {"eval", "How the validation loss is measured."},
     {"train", "Length of the run and what is written on the way."},
+    {"dist", "How the ranks of a run that mpirun has started work together (docs/scaling.md)."},
     {"cuda", "How the card is used (docs/cuda.md); read with `device` `cuda`."},
 };
 
@@ -69,7 +70,7 @@ std::vector<RunKey> make_keys() {
        .required = true},
       {.path = "batch.micro_batch",
        .field = [](RunConfig& c) -> RunField { return &c.batch.micro_batch; },
-       .about = "sequences of one forward pass; divides the sequences of a step",
+       .about = "sequences of one forward pass; divides the sequences that a rank has of a step",
        .bounds = {.lowest = 1, .highest = 1 << 20},
        .required = true,
        .may_change = true},
@@ -250,7 +251,9 @@ std::vector<RunKey> make_keys() {
 
       {.path = "cuda.device",
        .field = [](RunConfig& c) -> RunField { return &c.cuda.device; },
-       .about = "which card, counted from 0 among those that the driver shows",
+       .about =
+           "which card, counted from 0 among those that the driver shows; with several ranks that of the "
+           "first one of each machine, which the others follow",
        .bounds = {.lowest = 0, .highest = 1023},
        .may_change = true,
        .when = with_cuda},
@@ -271,6 +274,25 @@ std::vector<RunKey> make_keys() {
            "matrix products of fp32 numbers may round them to TF32 (10 bits of mantissa): faster, less exact",
        .may_change = true,
        .when = with_cuda},
+
+      {.path = "dist.shard_optimizer",
+       .field = [](RunConfig& c) -> RunField { return &c.dist.shard_optimizer; },
+       .about =
+           "each rank keeps the optimizer's states and the fp32 copies of the weights for its own rows of "
+           "every weight alone, and updates those (ZeRO-1)",
+       .may_change = true},
+      {.path = "dist.bucket_bytes",
+       .field = [](RunConfig& c) -> RunField { return &c.dist.bucket_bytes; },
+       .about =
+           "gradients are sent once so many bytes of them are complete, while backward goes on; on the CPU "
+           "also the memory for what is received",
+       .bounds = {.lowest = 1024, .highest = 1 << 30},
+       .may_change = true},
+      {.path = "dist.timeout_seconds",
+       .field = [](RunConfig& c) -> RunField { return &c.dist.timeout_seconds; },
+       .about = "how long ranks wait for one that does not answer before the run ends",
+       .bounds = {.lowest = 1, .highest = 1e6},
+       .may_change = true},
 
       {.path = "precision",
        .field = [](RunConfig& c) -> RunField { return &c.precision; },

@@ -117,7 +117,7 @@ std::string data_fingerprint(const Dataset& dataset) {
 }
 
 void save_run(Engine& engine, const RunConfig& run, const RunState& state, const std::string& fingerprint,
-              const std::string& tokenizer_file) {
+              const std::string& tokenizer_file, const HostReader& read) {
   CheckpointContents contents;
   contents.step = state.step;
   contents.config_json =
@@ -127,7 +127,10 @@ void save_run(Engine& engine, const RunConfig& run, const RunState& state, const
   contents.state_json = state_json(run, state, fingerprint);
   contents.tokenizer_file = tokenizer_file;
   HostAccess host(engine.context().queue);
-  contents.read = [&host](const Tensor& t) { return host.read(t); };
+  contents.read = read ? read : [&host](const NamedTensor& t) {
+    require(t.whole(), "save_run", "needs a reader for what is not all here");
+    return host.read(t.data);
+  };
   write_checkpoint(run.train.out_dir + "/checkpoints/" + checkpoint_name(state.step), contents);
   retain_checkpoints(run.train.out_dir, run.train.keep);
 }
@@ -175,7 +178,9 @@ void restore(Engine& engine, const Resumed& from) {
   for (const NamedTensor& state : states) {
     if (!optimizer.has(state.name))
       input_error("{}: no tensor {}; it was written by another optimizer", optimizer.path(), state.name);
-    optimizer.read(state.name, host.begin_write(state.data));
+    NamedTensor own = state;
+    own.data = host.begin_write(state.data);
+    optimizer.read(own);
     host.end_write(state.data);
   }
   if (optimizer.tensors().size() != states.size())

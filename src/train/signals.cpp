@@ -43,7 +43,7 @@ SignalScope::~SignalScope() {
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) handle(number, SIG_DFL);
 }
 
-bool SignalScope::stop_requested() const { return stops.load() > 0; }
+bool SignalScope::stop_requested() { return stops.load() > 0; }
 
 bool SignalScope::take_checkpoint_request() { return checkpoints.exchange(0) > 0; }
 

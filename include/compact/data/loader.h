@@ -27,22 +27,28 @@ class Windows {
   std::vector<std::int64_t> first_window_;  // [shards + 1], windows before each shard
 };
 
-/// The sequences of one optimizer step, in order; a micro-batch is a run of rows.
+/// A rank's sequences of one optimizer step, in order; a micro-batch is a run of rows.
 struct StepBatch {
   std::vector<std::int32_t> inputs, labels;  ///< [sequences, T]
   std::int64_t sequences = 0;
-  std::int64_t targets = 0;       ///< labels that count
-  std::int64_t first_sample = 0;  ///< the loader's state before this batch
+  std::int64_t targets = 0;       ///< labels that count, as read; of all ranks once they have told each other
+  std::int64_t first_sample = 0;  ///< number of the first sequence in the order of the run
+};
+
+/// Which of the ranks that share the sequences of each step: rank k has the k-th part of them.
+struct LoaderShare {
+  int rank = 0, ranks = 1;
 };
 
 /// Gives the batches of a run in a fixed random order: sample s of the run is window order(epoch)[s mod
 /// count] with epoch = s / count; the order is a Fisher-Yates shuffle from Philox (stream order; key seed,
 /// counter word 2 the epoch), the same for every number of ranks and every micro-batch. A background thread
-/// reads ahead; an error there is thrown by next().
+/// reads ahead; an error there is thrown by next(). `sequences_per_step` are those of all ranks together, of
+/// which their number is a divisor.
 class Loader {
  public:
   Loader(std::shared_ptr<const Windows> windows, std::uint64_t seed, std::int64_t sequences_per_step,
-         std::int64_t first_sample);
+         std::int64_t first_sample, LoaderShare share = {});
   ~Loader();
   /// The next step's batch; waits for the reader.
   StepBatch next();

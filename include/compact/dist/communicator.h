@@ -68,14 +68,18 @@ class Communicator {
   /// takes B · (size - 1) / size, the least there is.
   double wire_bytes() const { return static_cast<double>(sent_) * (size() - 1) / size(); }
 
+  /// Seconds that the rank has stood still for the others so far, on the host.
+  double waited_seconds() const { return waited_; }
+
   virtual void set_patience(Patience patience) = 0;
   /// Ends the run on all ranks because of something that only this rank knows, with `text` on the screen once
   /// and the exit code `code`. Between processes it does not return; where ranks are threads it throws
-  /// RunError here, and in every other rank's next call.
+  /// here, and SaidElsewhere in every other rank's next call.
   [[noreturn]] virtual void fail(int code, const std::string& text) = 0;
 
  protected:
   std::int64_t sent_ = 0;  // bytes of the tensors given to reduce and gather; twice those of all_reduce
+  double waited_ = 0;      // seconds
 };
 
 /// One process, one rank: every call returns at once.
@@ -95,10 +99,21 @@ std::unique_ptr<Communicator> open_communicator();
 /// "MPI 3.1, Open MPI 4.1.4", or "none" in a build without it.
 std::string mpi_version();
 
+/// The failure of a run that all ranks know of; rank 0 throws it.
+template <typename Error>
+class KnownToAll : public Error {
+ public:
+  using Error::Error;
+};
+
 /// Runs `work` on every rank. Where it throws InputError or RunError on any of them, all ranks throw: rank 0
-/// what the first of the gravest kind (InputError) says, with that rank's number where others did not fail
-/// the same way; the others SaidElsewhere.
+/// KnownToAll with what the first of the gravest kind (InputError) says, and that rank's number where others
+/// did not fail the same way; the others SaidElsewhere. On one rank `work` is just run.
 void together(Communicator& communicator, const std::function<void()>& work);
+
+/// Runs `work`, the whole part of this rank. What it throws and not all ranks know of (everything but what
+/// `together` throws) ends all of them by `fail`; on one rank nothing is changed.
+void end_together(Communicator& communicator, const std::function<void()>& work);
 
 /// The failure of a run that another rank tells of; ends the process with `code` and without a word.
 class SaidElsewhere : public std::exception {

@@ -16,7 +16,7 @@ struct CheckpointContents {
   std::vector<NamedTensor> optimizer;  ///< may be empty (export)
   std::string state_json;              ///< may be empty (export)
   std::string tokenizer_file;          ///< path to copy into the folder under its own name; may be empty
-  HostReader read = {};                ///< how the tensors are read; empty where they lie in host memory
+  HostReader read = {};                ///< how the tensors are read; empty where all lie whole in host memory
 };
 
 /// "step_00000100"

@@ -12,7 +12,7 @@
 
 namespace compact {
 
-/// What the Adam family keeps for every parameter, in the arena:
+/// What the Adam family keeps for every parameter, in the arena (nothing for one without rows):
 ///   m       like the gradient, of `state_dtype`
 ///   v       the same; with `per_channel`, [rows] for a compressed parameter: one for each output channel
 ///   master  like the weight, F32, where there are `master_weights`; else empty
@@ -27,7 +27,8 @@ class AdamStates {
   const Tensor& v(std::size_t i) const { return states_[i].v; }
   const Tensor& master(std::size_t i) const { return states_[i].master; }
 
-  /// Every member's rows as "<name>.m", "<name>.v" and, where there is one, "<name>.master".
+  /// Every member's rows as "<name>.m", "<name>.v" and, where there are any, "<name>.master", as parts of
+  /// those of the whole member.
   std::vector<NamedTensor> named() const;
 
  private:

@@ -45,8 +45,9 @@ struct Update {
 };
 
 /// Changes weights by their gradients. States lie in the arena, one entry per parameter, in the order of the
-/// model's parameters. A new optimizer is one file that derives from this and one line in optimizer.cpp's
-/// table.
+/// model's parameters. Parameters may be some rows of those of the model (compact/optim/own_rows.h), or none:
+/// rows that are updated apart get the values that an update of the whole gives them. A new optimizer is one
+/// file that derives from this and one line in optimizer.cpp's table.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -59,7 +60,10 @@ class Optimizer {
                       const Projection& next) = 0;
   /// Updates parameter `i` of those given to allocate. May use its gradient as workspace.
   virtual void update(Context& context, const Parameter& parameter, std::size_t i, const Update& update) = 0;
-  /// States under "<Hugging Face name>.<state>", for checkpoints; the views are written to on resume.
+  /// States under "<Hugging Face name>.<state>", for checkpoints; the views are written to on resume. Each
+  /// names the shape of the whole model's state, also where it is all here or nothing of it: so the list is
+  /// the same on all ranks but for `data` and `first`, whose runs of elements follow each other in rank
+  /// order.
   virtual std::vector<NamedTensor> states() const = 0;
 };
 

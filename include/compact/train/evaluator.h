@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "compact/data/loader.h"
+#include "compact/dist/communicator.h"
 #include "compact/train/token_buffers.h"
 
 namespace compact {
@@ -22,7 +23,8 @@ class EvaluationSum {
  public:
   /// `sum` of the losses of `tokens` counted tokens; a batch without any counts for neither mean.
   void add(double sum, std::int64_t tokens);
-  Evaluation result() const;
+  /// What all ranks have added.
+  Evaluation result(Communicator& communicator) const;
 
  private:
   double sum_ = 0, sum_of_means_ = 0;
@@ -33,10 +35,10 @@ class EvaluationSum {
 using BatchLoss =
     std::function<LossSum(const std::vector<std::int32_t>&, const std::vector<std::int32_t>&, std::int64_t)>;
 
-/// Runs `batch_loss` over the windows in order, `batch` at a time, up to `max_tokens` positions. Empty if
-/// `stop` became true on the way.
+/// Runs `batch_loss` over the windows in order, `batch` at a time, up to `max_tokens` positions; the ranks
+/// take batches in turn. Empty if `stop` became true on the way on any of them.
 std::optional<Evaluation> evaluate(const Windows& windows, std::int64_t batch,
                                    std::optional<std::int64_t> max_tokens, const BatchLoss& batch_loss,
-                                   const std::function<bool()>& stop);
+                                   const std::function<bool()>& stop, Communicator& communicator);
 
 }  // namespace compact

@@ -22,6 +22,8 @@ struct RunPlan {
   std::int64_t micro_batches = 0;      ///< in a step
   std::int64_t parameters = 0;
   std::int64_t gradient_elements = 0;
+  int ranks = 1;          ///< that share the steps; the plan is that of one of them
+  double wire_bytes = 0;  ///< that a rank sends in a step, on average over the ranks
   /// Operations of a matrix product that take the device as long as the transfer of a byte: 5 to 20 on
   /// today's CPUs; on data-centre cards 150 to 290 in bf16 by their data sheets, in fp32, without tensor
   /// cores, 12 to 20.
@@ -39,7 +41,11 @@ struct RunPlan {
   }
 };
 
-RunPlan plan_run(const RunConfig& run, const ModelConfig& model);
+/// The plan of rank `rank` of `ranks`. The last rank needs most, where ranks differ (compact/dist/rows.h).
+RunPlan plan_run(const RunConfig& run, const ModelConfig& model, int ranks, int rank);
+inline RunPlan plan_run(const RunConfig& run, const ModelConfig& model, int ranks = 1) {
+  return plan_run(run, model, ranks, ranks - 1);
+}
 
 /// A variant of a run, and whether it fits.
 struct FittingRun {
@@ -48,9 +54,9 @@ struct FittingRun {
   bool fits = false;
 };
 
-/// The fastest variant of `run` (preset, micro-batch, logits chunk) whose peak is at most `bytes`: the least
-/// cost(). Where none fits, the variant that needs least.
-FittingRun fit_run(const RunConfig& run, const ModelConfig& model, std::int64_t bytes);
+/// The fastest variant of `run` on `ranks` ranks (preset, micro-batch, logits chunk) whose peak is at most
+/// `bytes` on each of them: the least cost(). Where none fits, the variant that needs least.
+FittingRun fit_run(const RunConfig& run, const ModelConfig& model, std::int64_t bytes, int ranks = 1);
 
 /// "8e9", "8GiB", "8 GB", "512M" -> bytes. Throws InputError that names `option`.
 std::int64_t parse_bytes(const std::string& text, const std::string& option);

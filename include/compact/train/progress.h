@@ -14,8 +14,9 @@ namespace compact {
 /// no escape codes), elsewhere a plain line now and then. Everything but the live line also goes to run.log.
 class Progress {
  public:
-  /// `log_path` may be empty: no log file.
-  explicit Progress(const std::string& log_path);
+  /// `log_path` may be empty: no log file. `live`: the standard output may be a terminal; under a launcher it
+  /// looks like one (Open MPI gives its processes terminals of its own) whatever is behind it.
+  explicit Progress(const std::string& log_path, bool live = true);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;

@@ -101,19 +101,33 @@ struct RunConfig {
 
   CudaConfig cuda;
 
+  struct Dist {
+    bool shard_optimizer = false;          ///< a rank keeps states of its own rows of each parameter alone
+    std::int64_t bucket_bytes = 25 << 20;  ///< gradients are sent once there are so many
+    double timeout_seconds = 600;          ///< how long ranks wait for each other
+  } dist;
+
   std::string precision = "fp32";  ///< fp32, bf16
   std::string device = "cpu";      ///< cpu, cuda
   std::int64_t threads = 0;        ///< 0: the affinity mask divided by the ranks on the machine
   std::uint64_t seed = 42;
 };
 
+/// For a config of which it does not matter how ranks share its steps.
+inline constexpr int kUnknownRanks = 0;
+
 /// Reads a run file, applies "key.path=value" overrides, checks everything that can be checked without
-/// opening other files. Throws InputError (file, key, found, expected, nearest key). Paths stay as written:
-/// relative to the working directory.
-RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides);
+/// opening other files, also that `ranks` can share its steps. Throws InputError (file, key, found, expected,
+/// nearest key). Paths stay as written: relative to the working directory.
+RunConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides, int ranks = 1);
 
 /// The same from a JSON text already at hand (a resolved config); `name` is used in messages.
-RunConfig parse_run_config(std::string_view json_text, const std::string& name);
+RunConfig parse_run_config(std::string_view json_text, const std::string& name, int ranks = 1);
+
+/// Sequences of a step that each of `ranks` ranks has.
+inline std::int64_t rank_sequences(const RunConfig& run, int ranks) {
+  return run.batch.tokens_per_step / run.data.sequence_length / ranks;
+}
 
 /// Every key with its value, defaults included, as pretty JSON; parse_run_config reads it back to the same
 /// struct.

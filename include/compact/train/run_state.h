@@ -22,9 +22,11 @@ struct RunState {
 /// A name for the data of a run that changes when the data does: counts and hashes of its shards.
 std::string data_fingerprint(const Dataset& dataset);
 
-/// Writes RUN/checkpoints/step_N, then removes old ones beyond `train.keep`. Throws RunError.
+/// Writes RUN/checkpoints/step_N, then removes old ones beyond `train.keep`. `read` is asked for the weights
+/// and then for Optimizer::states, each in its order; where it is empty, all of them must be here as a whole.
+/// Throws RunError.
 void save_run(Engine& engine, const RunConfig& run, const RunState& state, const std::string& fingerprint,
-              const std::string& tokenizer_file);
+              const std::string& tokenizer_file, const HostReader& read = {});
 
 /// A checkpoint to go on from, checked against what the user asks for now.
 struct Resumed {
@@ -38,7 +40,8 @@ struct Resumed {
 /// Throws InputError.
 Resumed find_resume(const RunConfig& run, const ModelConfig& model, const std::string& fingerprint);
 
-/// Reads weights, optimizer states and Adam's exponent of `from` into the engine. Throws InputError.
+/// Reads weights, the optimizer states that the engine has, and Adam's exponent of `from` into the engine.
+/// Throws InputError.
 void restore(Engine& engine, const Resumed& from);
 
 }  // namespace compact

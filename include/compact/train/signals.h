@@ -10,7 +10,7 @@ class SignalScope {
   ~SignalScope();
   SignalScope(const SignalScope&) = delete;
   SignalScope& operator=(const SignalScope&) = delete;
-  bool stop_requested() const;
+  static bool stop_requested();
   /// True once for each SIGUSR1 seen.
   bool take_checkpoint_request();
 };

@@ -1,6 +1,7 @@
 #pragma once
 #include <string>
 
+#include "compact/dist/communicator.h"
 #include "compact/model/config.h"
 #include "compact/train/run_config.h"
 
@@ -25,8 +26,9 @@ void check_computable(const RunConfig& run, const ModelConfig& model, const std:
 /// Names on stderr every setting that differs from its default and changes nothing in this run.
 void warn_of_unused_settings(const RunConfig& run, const std::string& run_file);
 
-/// `compact train` (design, section 6). Throws InputError for bad input (before anything is written) and
-/// RunError for a run that failed; the last good checkpoint stays in either case.
-void train(const TrainRequest& request);
+/// `compact train` (design, section 6), the part of one rank of it. Throws InputError for bad input (before
+/// anything is written) and RunError for a run that failed; the last good checkpoint stays in either case.
+/// What all ranks find out together rank 0 throws, and the others throw SaidElsewhere.
+void train(const TrainRequest& request, Communicator& communicator);
 
 }  // namespace compact

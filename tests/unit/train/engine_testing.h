@@ -62,21 +62,21 @@ struct EngineRun {
         plan(plan_run(run, model)),
         queue(make_test_queue({.graph = graph})),
         arena(queue ? Device::Cuda : Device::Cpu, plan.peak),
-        engine(arena, run, model, queue.get()),
-        communicator(make_local_communicator()) {
+        communicator(make_local_communicator()),
+        engine(arena, run, model, *communicator, queue.get()) {
     engine.initialize();
     if (queue) queue->wait();
   }
   StepResult step(const StepBatch& batch, std::int64_t index, double lr) {
-    return engine.step(*communicator, batch, index, lr);
+    return engine.step(batch, index, lr);
   }
 
   RunConfig run;
   RunPlan plan;
   std::unique_ptr<cuda::Queue> queue;
   Arena arena;
-  Engine engine;
   std::unique_ptr<Communicator> communicator;
+  Engine engine;
 };
 
 /// `sequences` rows of T tokens; about one label in `masked` is ignored (0: none).

@@ -218,7 +218,7 @@ TEST(Numeric, Evaluation) {
   const auto tokens = c["inputs"]["batch_tokens"].get<std::vector<std::int64_t>>();
   for (std::size_t i = 0; i < losses.size(); ++i)
     sum.add(losses[i] * static_cast<double>(tokens[i]), tokens[i]);
-  const Evaluation e = sum.result();
+  const Evaluation e = sum.result(*make_local_communicator());
   EXPECT_NEAR(e.loss, c["expected"]["exact"]["loss"].get<double>(), 1e-6);
   EXPECT_NEAR(e.perplexity(), c["expected"]["exact"]["perplexity"].get<double>(), 1e-4);
   EXPECT_NEAR(e.galore_loss, c["expected"]["galore"]["loss"].get<double>(), 1e-6);
