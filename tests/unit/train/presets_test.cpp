@@ -199,12 +199,12 @@ TEST(Engine, NamesAWeightThatIsNotFinite) {
     RunConfig run = small_run();
     run.precision = precision;
     EngineRun e(run, small_model());
-    EXPECT_EQ(e.engine.first_weight_not_finite(), "");
+    EXPECT_EQ(e.engine.check_weights().not_finite, "");
     const Parameter& p = e.engine.model().parameters()[3];
     std::vector<float> values = floats(p.weight);
     values[7] = INFINITY;
     fill_from(p.weight, values);
-    EXPECT_EQ(e.engine.first_weight_not_finite(), p.members.front().name);
+    EXPECT_EQ(e.engine.check_weights().not_finite, p.members.front().name);
   }
 }
 
