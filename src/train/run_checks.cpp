@@ -145,12 +145,12 @@ void check_compact(const RunConfig& c, const std::string& name) {
 void check_run_config(const RunConfig& config, const std::string& name, int ranks) {
   check_start(config, name);
   check_batch(config, name);
-  if (ranks != kUnknownRanks) check_shares(config, name, ranks);
   check_schedule(config, name);
   check_every(config, name, "train.eval_every", config.train.eval_every);
   check_every(config, name, "train.checkpoint_every", config.train.checkpoint_every);
   check_compact(config, name);
   check_update(config, name);
+  if (ranks != kUnknownRanks) check_shares(config, name, ranks);
 }
 
 void check_against_model(const RunConfig& config, const ModelConfig& model, const std::string& run_file) {

@@ -62,7 +62,7 @@ ReadState read_state(const std::string& path) {
       input_error("{}: counts that cannot be ({} steps, {} updates); the file is damaged", path, s.step,
                   s.exponent);
     r.fingerprint = j.at("data").get<std::string>();
-    r.config = parse_run_config(j.at("config").dump(), path);
+    r.config = parse_run_config(j.at("config").dump(), path, kUnknownRanks);
   } catch (const nlohmann::json::exception&) {
     input_error("{}: a key is missing or of the wrong type", path);
   }
