@@ -265,7 +265,7 @@ device_tests() {
     return
   fi
   # As in CMakeLists.txt: of some programs not all tests run on the device of the tests.
-  local -A only=([train]='*Presets*:*Golden*:*UpdateOrder*:Windows.*:PerLayer.*:Engine.*')
+  local -A only=([train]='*Presets*:*Golden*:*UpdateOrder*:Windows.*:PerLayer.*:Engine.*:OwnRows*')
   local found=0 passed=0 failed=0 program name status words=''
   for program in "$build"/test_*_card; do
     [[ -x $program ]] || continue

@@ -109,15 +109,15 @@ void Engine::initialize() {
 }
 
 void Engine::load(const std::string& folder) {
-  // Masters take the file's precision, and the weights are made from them.
-  std::vector<NamedTensor> weights = model_.named_weights(), into = weights;
-  const std::vector<NamedTensor> states = optimizer_->states();
-  for (NamedTensor& tensor : into)
-    for (const NamedTensor& state : states)
-      if (state.name == tensor.name + ".master") tensor.data = state.data;
+  std::vector<NamedTensor> into = model_.named_weights();
+  // Masters, of the own rows alone perhaps, take the file's precision.
+  static constexpr std::string_view kMaster = ".master";
+  for (NamedTensor state : optimizer_->states())
+    if (state.name.ends_with(kMaster)) {
+      state.name.resize(state.name.size() - kMaster.size());
+      into.push_back(std::move(state));
+    }
   load_weights(folder, model_.config(), into, HostAccess(context_.queue));
-  for (std::size_t i = 0; i < weights.size(); ++i)
-    if (into[i].data.data != weights[i].data.data) copy(context_, into[i].data, weights[i].data);
 }
 
 WeightCheck Engine::check_weights() {

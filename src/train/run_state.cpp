@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "compact/core/error.h"
@@ -135,11 +134,12 @@ void save_run(Engine& engine, const RunConfig& run, const RunState& state, const
   retain_checkpoints(run.train.out_dir, run.train.keep);
 }
 
-Resumed find_resume(const RunConfig& run, const ModelConfig& model, const std::string& fingerprint) {
+Resumed find_resume(const RunConfig& run, const ModelConfig& model, const std::string& fingerprint,
+                    const std::function<void(const std::string&)>& warn) {
   const std::string& out = run.train.out_dir;
   const std::vector<std::string> found =
-      list_checkpoints(out, [](const std::string& path, const std::string& why) {
-        std::cerr << "compact: warning: " << path << " is passed over: " << why << "\n";
+      list_checkpoints(out, [&](const std::string& path, const std::string& why) {
+        warn(fmt::format("{} is passed over: {}", path, why));
       });
   if (found.empty())
     input_error("--resume: train.out_dir \"{}\" holds no complete checkpoint; start without --resume{}", out,

@@ -79,7 +79,10 @@ void train(const TrainRequest& request, Communicator& communicator) {
   });
   together(communicator, [&] {
     if (request.resume) {
-      parts.resumed = find_resume(run, model, data_fingerprint(parts.train->dataset()));
+      parts.resumed =
+          find_resume(run, model, data_fingerprint(parts.train->dataset()), [rank](const std::string& text) {
+            if (rank == 0) fmt::print(stderr, "compact: warning: {}\n", text);
+          });
     } else if (rank == 0 && holds_a_run(run.train.out_dir)) {
       input_error(
           "train.out_dir \"{}\" holds a run already; add --resume to go on with it, or name another out_dir",

@@ -46,7 +46,8 @@ struct Update {
 
 /// Changes weights by their gradients. States lie in the arena, one entry per parameter, in the order of the
 /// model's parameters. Parameters may be some rows of those of the model (compact/optim/own_rows.h), or none:
-/// rows that are updated apart get the values that an update of the whole gives them. A new optimizer is one
+/// rows that are updated apart get the values that an update of the whole gives them, to the bit where no
+/// library's product (gaussian, orthonormal, transport) depends on the number of rows. A new optimizer is one
 /// file that derives from this and one line in optimizer.cpp's table.
 class Optimizer {
  public:

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "compact/data/loader.h"
@@ -37,8 +38,9 @@ struct Resumed {
 
 /// Finds the newest checkpoint of `run.train.out_dir` and checks: its files against the manifest, changed
 /// keys (only those of compare_configs that may change, and a larger train.steps), the model, the data.
-/// Throws InputError.
-Resumed find_resume(const RunConfig& run, const ModelConfig& model, const std::string& fingerprint);
+/// `warn` is told of folders that are passed over. Throws InputError.
+Resumed find_resume(const RunConfig& run, const ModelConfig& model, const std::string& fingerprint,
+                    const std::function<void(const std::string&)>& warn);
 
 /// Reads weights, the optimizer states that the engine has, and Adam's exponent of `from` into the engine.
 /// Throws InputError.
