@@ -34,19 +34,27 @@ else()
   endif()
 endif()
 
+include(cmake/nccl.cmake)
+
 # What of the backend is C++: calls of the runtime and of libraries. The kernels are the .cu files.
 file(GLOB cuda_host CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cpp ${PROJECT_SOURCE_DIR}/kernels/*_cuda.cpp)
 list(FILTER cuda_host EXCLUDE REGEX "/no_cuda\\.cpp$")
+list(APPEND cuda_host ${nccl_host})
 file(GLOB cuda_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*_cuda.cu ${PROJECT_SOURCE_DIR}/src/cuda/*.cu)
 set(cuda_stubs ${PROJECT_SOURCE_DIR}/src/cuda/no_cuda.cpp ${PROJECT_SOURCE_DIR}/src/cuda/peaks.cpp
-               ${PROJECT_SOURCE_DIR}/kernels/no_cuda.cpp)
+               ${PROJECT_SOURCE_DIR}/kernels/no_cuda.cpp ${nccl_host})
 
 if(COMPACT_HAS_CUDA)
-  add_library(compact_backend OBJECT ${cuda_host} ${cuda_kernels} ${PROJECT_SOURCE_DIR}/kernels/card/cublaslt_library.cpp)
-  target_compile_definitions(compact_backend PRIVATE COMPACT_CUDA_LIBRARIES="${CUDAToolkit_LIBRARY_DIR}")
+  add_library(compact_backend OBJECT ${cuda_host} ${cuda_kernels} ${nccl_card}
+                                     ${PROJECT_SOURCE_DIR}/kernels/card/cublaslt_library.cpp)
+  target_compile_definitions(compact_backend PRIVATE COMPACT_CUDA_LIBRARIES="${CUDAToolkit_LIBRARY_DIR}"
+                                                     COMPACT_NCCL_LIBRARIES="${nccl_folder}")
   target_include_directories(compact_backend PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}
                              ${PROJECT_SOURCE_DIR}/kernels/card)
   target_include_directories(compact_backend SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+  if(COMPACT_HAS_NCCL)
+    target_include_directories(compact_backend SYSTEM PRIVATE ${NCCL_INCLUDE})
+  endif()
   # No contraction of a*b+c, as on the host: the same bits as the emulation's.
   target_compile_options(
     compact_backend

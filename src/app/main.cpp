@@ -8,6 +8,7 @@
 #include "compact/core/edit_distance.h"
 #include "compact/core/error.h"
 #include "compact/dist/communicator.h"
+#include "compact/dist/launcher.h"
 
 namespace compact {
 namespace {
@@ -67,7 +68,8 @@ int run(int count, char** words) {
   } catch (const CLI::Success& asked) {
     app.exit(asked);  // --help and --version, on stdout
   } catch (const CLI::ParseError& error) {
-    return fail(kBadInput, command_line_mistake(app, error));
+    // Said by one process of those that a launcher has started with this mistake.
+    return launched_rank() == 0 ? fail(kBadInput, command_line_mistake(app, error)) : kBadInput;
   }
   std::cout.flush();
   if (std::fflush(stdout) != 0 || !std::cout) return fail(kRunFailed, "cannot write to the standard output");

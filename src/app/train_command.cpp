@@ -1,10 +1,39 @@
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <memory>
 
 #include "commands.h"
+#include "compact/core/error.h"
 #include "compact/train/trainer.h"
 
 namespace compact {
+
+namespace {
+
+/// The end of a run that all ranks know has failed: rank 0 says why while all of them still live, since a
+/// launcher that sees one rank end with an error ends the others, whether they have spoken or not.
+[[noreturn]] void end_after_word(Communicator& communicator, int code, const char* text) {
+  std::fflush(stdout);
+  if (text != nullptr) std::fprintf(stderr, "compact: error: %s\n", text);
+  std::fflush(stderr);
+  double nothing = 0;
+  communicator.sum({&nothing, 1});
+  throw SaidElsewhere(code);
+}
+
+void run_ranks(Communicator& communicator, const std::function<void()>& work) {
+  try {
+    end_together(communicator, work);
+  } catch (const SaidElsewhere& failure) {
+    end_after_word(communicator, failure.code, nullptr);
+  } catch (const KnownToAll<InputError>& error) {
+    end_after_word(communicator, 2, error.what());
+  } catch (const KnownToAll<RunError>& error) {
+    end_after_word(communicator, 1, error.what());
+  }
+}
+
+}  // namespace
 
 void add_train_command(CLI::App& app) {
   struct Arguments {
@@ -22,7 +51,7 @@ void add_train_command(CLI::App& app) {
   command->footer([] { return config_help(); });
   command->callback([args] {
     const std::unique_ptr<Communicator> communicator = open_communicator();
-    end_together(*communicator, [&] {
+    run_ranks(*communicator, [&] {
       TrainRequest request;
       together(*communicator,
                [&] { request.run = load_run_config(args->file, args->overrides, communicator->size()); });

@@ -50,6 +50,9 @@ DeviceInfo device_info(int device) {
   check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
   DeviceInfo info;
   info.name = properties.name;
+  std::array<char, 32> bus{};
+  check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device), "cudaDeviceGetPCIBusId");
+  info.pci_bus = bus.data();
   info.major = properties.major;
   info.minor = properties.minor;
   info.multiprocessors = properties.multiProcessorCount;

@@ -33,11 +33,17 @@ const void* Queue::live_bytes(const void*, std::size_t) { absent(); }
 void Queue::step(const std::function<void()>&) { absent(); }
 bool Queue::admit(const void*, std::size_t) { absent(); }
 void Queue::launched(std::string_view) { absent(); }
+bool Queue::in_step() const { return false; }
+CUstream_st* Queue::side() { absent(); }
+void Queue::fork() { absent(); }
+void Queue::join() { absent(); }
+void Queue::forget_graph() { absent(); }
 void Queue::upload(const void*, void*, std::int64_t) { absent(); }
 void Queue::download(const void*, void*, std::int64_t) { absent(); }
 void Queue::upload_later(const void*, void*, std::int64_t) { absent(); }
 void Queue::download_later(const void*, void*, std::int64_t) { absent(); }
 void Queue::wait() { absent(); }
+void Queue::watch(std::function<Look()>) { absent(); }
 
 PinnedMemory::PinnedMemory(std::int64_t) { absent(); }
 PinnedMemory::~PinnedMemory() = default;

@@ -4,8 +4,12 @@
 #include <cuda_runtime_api.h>
 #include <xxhash.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <unordered_map>
 
 #include "compact/core/error.h"
@@ -19,7 +23,7 @@ namespace compact::cuda {
 
 namespace {
 
-bool managed_memory = false;
+std::atomic<bool> managed_memory = false;
 
 /// Live values of a step, and those of launches outside of steps, each in half of this.
 constexpr std::size_t kLiveBytes = std::size_t{1} << 19, kHalf = kLiveBytes / 2;
@@ -38,7 +42,10 @@ struct Queue::State {
     Running,   // its second: launched, or recorded
   };
 
-  Owned<cudaStream_t, cudaStreamDestroy> stream;
+  Owned<cudaStream_t, cudaStreamDestroy> stream, side;
+  Owned<cudaEvent_t, cudaEventDestroy> forked, joined;
+  bool apart = false;  // the side stream was given work since the last join
+  std::function<Look()> watch;
   Owned<cublasLtHandle_t, cublasLtDestroy> blas;
   std::shared_ptr<void> products;
   int multiprocessors = 0;
@@ -60,6 +67,7 @@ struct Queue::State {
 };
 
 namespace {
+
 /// Puts the mode back also where a step throws.
 template <typename Mode>
 class ModeScope {
@@ -72,6 +80,35 @@ class ModeScope {
  private:
   Mode &mode_, before_;
 };
+
+Owned<cudaEvent_t, cudaEventDestroy> make_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+  return Owned<cudaEvent_t, cudaEventDestroy>(event);
+}
+
+/// Asks `query` until it has an answer.
+template <typename Query>
+void ask(Query query, const Queue::Look& look, std::string_view what) {
+  using Clock = std::chrono::steady_clock;
+  using std::chrono::microseconds;
+  const Clock::time_point start = Clock::now();
+  Clock::time_point next_look = start;
+  while (true) {
+    const cudaError_t result = query();
+    if (result != cudaErrorNotReady) return check(result, what);
+    cudaGetLastError();  // it is no error
+    const Clock::time_point now = Clock::now();
+    if (now >= next_look) {
+      look();
+      next_look = now + std::chrono::milliseconds(20);
+    }
+    // What the sleep adds to the wait is a fiftieth of it at most.
+    std::this_thread::sleep_for(std::clamp(std::chrono::duration_cast<microseconds>(now - start) / 50,
+                                           microseconds(2), microseconds(200)));
+  }
+}
+
 }  // namespace
 
 Queue::Queue(const QueueOptions& options) : options_(options), state_(std::make_unique<State>()) {
@@ -92,9 +129,7 @@ Queue::Queue(const QueueOptions& options) : options_(options), state_(std::make_
   cublasLtHandle_t blas = nullptr;
   check(cublasLtCreate(&blas), "cublasLtCreate");
   s.blas.reset(blas);
-  cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-  s.uploaded.reset(event);
+  s.uploaded = make_event();
   s.live_host = std::make_unique<PinnedMemory>(kLiveBytes);
   void* device = nullptr;
   check(cudaMalloc(&device, kLiveBytes), "cudaMalloc");
@@ -104,6 +139,7 @@ Queue::Queue(const QueueOptions& options) : options_(options), state_(std::make_
 Queue::~Queue() {
   // Whatever still runs reads memory that goes away next.
   if (state_->stream) cudaStreamSynchronize(state_->stream.get());
+  if (state_->side) cudaStreamSynchronize(state_->side.get());
 }
 
 CUstream_st* Queue::stream() const { return state_->stream.get(); }
@@ -111,6 +147,48 @@ cublasLtContext* Queue::blas() const { return state_->blas.get(); }
 std::shared_ptr<void>& Queue::products() { return state_->products; }
 int Queue::multiprocessors() const { return state_->multiprocessors; }
 std::int64_t Queue::graphs_recorded() const { return state_->recorded; }
+bool Queue::in_step() const { return state_->mode != State::Mode::Direct; }
+
+CUstream_st* Queue::side() {
+  State& s = *state_;
+  if (!s.side) {
+    int least = 0, greatest = 0;
+    check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+    cudaStream_t stream = nullptr;
+    check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest), "cudaStreamCreate");
+    s.side.reset(stream);
+    s.forked = make_event();
+    s.joined = make_event();
+  }
+  return s.side.get();
+}
+
+void Queue::fork() {
+  State& s = *state_;
+  CUstream_st* const to = side();
+  s.apart = true;
+  constexpr std::string_view kName = "fork";
+  if (!admit(kName.data(), kName.size())) return;
+  check(cudaEventRecord(s.forked.get(), stream()), kName);
+  check(cudaStreamWaitEvent(to, s.forked.get(), 0), kName);
+}
+
+void Queue::join() {
+  State& s = *state_;
+  if (!s.apart) return;
+  s.apart = false;
+  constexpr std::string_view kName = "join";
+  if (!admit(kName.data(), kName.size())) return;
+  check(cudaEventRecord(s.joined.get(), s.side.get()), kName);
+  check(cudaStreamWaitEvent(stream(), s.joined.get(), 0), kName);
+}
+
+void Queue::forget_graph() {
+  state_->executable.reset();
+  state_->recorded_hash = 0;
+}
+
+void Queue::watch(std::function<Look()> begin) { state_->watch = std::move(begin); }
 
 const void* Queue::live_bytes(const void* value, std::size_t bytes) {
   State& s = *state_;
@@ -141,13 +219,22 @@ void Queue::step(const std::function<void()>& work) {
   State& s = *state_;
   const Range range("step");
   require(s.mode == State::Mode::Direct, "Queue::step", "a step inside a step");
-  check(cudaEventSynchronize(s.uploaded.get()), "step");
+  if (s.watch)
+    ask([&] { return cudaEventQuery(s.uploaded.get()); }, s.watch(), "step");
+  else
+    check(cudaEventSynchronize(s.uploaded.get()), "step");
+  join();  // a graph cannot wait for what was given to the side stream before it
   s.values.clear();
   s.used = 0;
   s.hash = 0;
+  const auto run = [&] {
+    work();
+    require(!s.apart, "Queue::step", "a step ends with work of the side stream that nothing waits for");
+  };
   {
     const ModeScope scope(s.mode, State::Mode::Counting);
-    work();
+    const ModeScope apart(s.apart, false);
+    run();
   }
   if (s.used > 0) upload_later(s.host(), s.device(), static_cast<std::int64_t>(s.used));
   check(cudaEventRecord(s.uploaded.get(), stream()), "step");
@@ -156,14 +243,15 @@ void Queue::step(const std::function<void()>& work) {
   // New launches are made one by one the first time: what kernels and libraries load then cannot be recorded.
   if (!options_.graph || options_.sync_checks || (s.hash != s.launched_hash && s.hash != s.recorded_hash)) {
     s.launched_hash = s.hash;
-    return work();
+    return run();
   }
   if (!s.executable || s.hash != s.recorded_hash) {
     s.executable.reset();
     cudaGraph_t graph = nullptr;
     check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     try {
-      work();
+      const ModeScope apart(s.apart, false);
+      run();
     } catch (...) {
       cudaStreamEndCapture(stream(), &graph);
       if (graph != nullptr) cudaGraphDestroy(graph);
@@ -189,7 +277,12 @@ bool Queue::admit(const void* bytes, std::size_t count) {
 }
 
 void Queue::launched(std::string_view op) {
-  if (options_.sync_checks) check(cudaStreamSynchronize(stream()), op);
+  if (options_.sync_checks) finish(op);
+}
+
+void Queue::finish(std::string_view what) {
+  if (!state_->watch) return check(cudaStreamSynchronize(stream()), what);
+  ask([this] { return cudaStreamQuery(stream()); }, state_->watch(), what);
 }
 
 void Queue::upload(const void* host, void* device, std::int64_t bytes) {
@@ -210,7 +303,10 @@ void Queue::download_later(const void* device, void* pinned, std::int64_t bytes)
   check(cudaMemcpyAsync(pinned, device, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost, stream()),
         "download");
 }
-void Queue::wait() { check(cudaStreamSynchronize(stream()), "a kernel or copy queued before"); }
+void Queue::wait() {
+  join();
+  finish("a kernel or copy queued before");
+}
 
 PinnedMemory::PinnedMemory(std::int64_t bytes) {
   check(cudaMallocHost(&data_, static_cast<std::size_t>(bytes)), "cudaMallocHost");

@@ -22,7 +22,7 @@ class Waiting {
     // Whoever sent the signal waits for an end; a rank that is only slow gets as long as ever before.
     if (!hurried_) hurried_since_ = Clock::now();
     hurried_ = true;
-    return since(hurried_since_) > std::max(15.0, 3 * longest_);
+    return since(hurried_since_) > std::max(patience_.hurried_seconds, 3 * longest_);
   }
   double seconds() const { return since(start_); }
 

@@ -76,6 +76,12 @@ std::string shards_text(const Dataset& train, const Dataset& val) {
   return text;
 }
 
+/// Without the indentation and the comma of a line of JSON.
+std::string trimmed(std::string line) {
+  if (line.ends_with(',')) line.pop_back();
+  return line.substr(std::min(line.find_first_not_of(' '), line.size()));
+}
+
 /// The first line of `a` that `b` does not have in its place, and what stands there.
 std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
   std::istringstream lines_a(a), lines_b(b);
@@ -84,7 +90,7 @@ std::pair<std::string, std::string> first_difference(const std::string& a, const
     const bool more_a = static_cast<bool>(std::getline(lines_a, line_a)),
                more_b = static_cast<bool>(std::getline(lines_b, line_b));
     if (line_a != line_b || !more_a || !more_b)
-      return {more_a ? line_a : "no more shards", more_b ? line_b : "no more shards"};
+      return {more_a ? trimmed(line_a) : "nothing more", more_b ? trimmed(line_b) : "nothing more"};
   }
 }
 
@@ -138,8 +144,7 @@ void check_ranks_agree(Communicator& communicator, const RunConfig& run, const s
       const auto [first, second] = first_difference(data[0], data[other]);
       input_error(
           "the ranks see different data: rank 0 has {}, {} has {}; put the same shards on all machines, or "
-          "where "
-          "all see them",
+          "where all see them",
           first, named(other, hosts), second);
     }
   });

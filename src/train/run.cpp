@@ -197,7 +197,12 @@ void Run::execute() {
     const auto step_start = Clock::now();
     StepBatch batch;
     const Heard heard = hear_all(loader, batch);
-    if (heard.checkpoint && steps_here_ > 0) checkpoint();
+    if (heard.checkpoint && steps_here_ > 0) {
+      checkpoint();
+      // A launcher's signal reaches the ranks at different moments; this step's checkpoint is for all of
+      // them.
+      signals_.take_checkpoint_request();
+    }
     if (heard.stop) break;
     const double lr = schedule_.lr(state_.step);
     const StepResult result = engine_.step(batch, state_.step, lr);

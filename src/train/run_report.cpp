@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "compact/core/error.h"
+#include "compact/dist/launcher.h"
 #include "compact/io/checkpoint.h"
 #include "compact/io/file.h"
 #include "compact/train/machine.h"
@@ -38,7 +39,8 @@ const std::string& prepared_folder(const RunConfig& run, std::int64_t first_step
 
 RunReport::RunReport(RunFacts facts, std::int64_t first_step, bool resumed)
     : facts_(std::move(facts)),
-      progress_(prepared_folder(facts_.run, first_step, resumed) + "/run.log", facts_.place.size == 1),
+      progress_(prepared_folder(facts_.run, first_step, resumed) + "/run.log",
+                facts_.place.size == 1 && !under_launcher()),
       metrics_(facts_.run.train.out_dir + "/metrics.jsonl") {}
 
 void RunReport::start(const RunState& state, const std::optional<Resumed>& resumed,

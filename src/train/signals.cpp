@@ -35,12 +35,13 @@ SignalScope::SignalScope() {
   checkpoints = 0;
   handle(SIGINT, on_stop);
   handle(SIGTERM, on_stop);
-  handle(SIGHUP, on_stop);  // the terminal was closed
+  handle(SIGHUP, on_stop);   // the terminal was closed
+  handle(SIGUSR2, on_stop);  // through mpirun, which ends its processes by itself on the others
   handle(SIGUSR1, on_checkpoint);
 }
 
 SignalScope::~SignalScope() {
-  for (int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) handle(number, SIG_DFL);
+  for (int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) handle(number, SIG_DFL);
 }
 
 bool SignalScope::stop_requested() { return stops.load() > 0; }

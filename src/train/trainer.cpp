@@ -1,5 +1,6 @@
 #include "compact/train/trainer.h"
 
+#include <csignal>
 #include <filesystem>
 
 #include "compact/core/error.h"
@@ -46,12 +47,13 @@ bool holds_a_run(const std::string& out) {
 
 void train(const TrainRequest& request, Communicator& communicator) {
   const std::int64_t rss_at_start = resident_bytes();
+  std::signal(SIGUSR1, SIG_IGN);  // there is nothing to save yet
   RunParts parts;
   parts.rss_at_start = rss_at_start;
   RunConfig& run = parts.run = request.run;
   ModelConfig& model = parts.model;
   const int ranks = communicator.size(), rank = communicator.rank();
-  communicator.set_patience({run.dist.timeout_seconds, [] { return SignalScope::stop_requested(); }});
+  communicator.set_patience({.seconds = run.dist.timeout_seconds, .hurried = SignalScope::stop_requested});
   Dataset train_data, val_data;
   together(communicator, [&] {
     model = model_of(run);
@@ -105,7 +107,9 @@ void train(const TrainRequest& request, Communicator& communicator) {
     make_folders(run.train.out_dir);
     lock = std::make_unique<FolderLock>(run.train.out_dir);
   });
-  Run(std::move(parts), communicator).execute();
+  Run training(std::move(parts), communicator);
+  // Here already, so that the memory that other ranks' messages go to is there until all have ended.
+  end_together(communicator, [&] { training.execute(); });
 }
 
 }  // namespace compact

@@ -3,15 +3,16 @@
 #include <cstdint>
 
 /// What a block has besides global memory: shared memory, uninitialised when a block starts and with guards
-/// around it, and copies that are on their way into it.
+/// around it, and copies that are on their way into it. All of it is of the host's thread that runs the
+/// block.
 namespace compact::cuda::emulation {
 
 inline constexpr std::size_t kGuardBytes = 128;
 /// NaN as a float of either size, and an index that is out of range.
 inline constexpr unsigned char kPoison = 0xFF;
 
-/// The number of the running block among all of the program.
-extern std::uint64_t block_serial;
+/// The number of the running block among all of its thread of the host.
+extern constinit thread_local std::uint64_t block_serial;
 
 /// Called by the scheduler, before a block and after it; the latter calls `fail` where a guard was written.
 void start_block_memory(std::int64_t dynamic_bytes);
@@ -19,26 +20,25 @@ void check_block_memory();
 /// The present thread has ended.
 void check_copies();
 
-/// Guards, `bytes` of memory between them from `before` + kGuardBytes on.
-void enter_shared(unsigned char* before, std::size_t bytes);
+/// The next `bytes` of the block's static shared memory, poisoned, with guards around them.
+unsigned char* enter_shared(std::size_t bytes);
 unsigned char* dynamic_shared();
 
-/// A static shared array with its guards. The first thread of a block that comes by poisons it.
+/// Where a static shared array lies. The first thread of a block that comes by finds a place for it.
 template <typename T>
 class Shared {
  public:
   T& enter() {
+    static_assert(alignof(T) <= kGuardBytes);
     if (serial_ != block_serial) {
       serial_ = block_serial;
-      enter_shared(before_, sizeof(T));
+      place_ = reinterpret_cast<T*>(enter_shared(sizeof(T)));
     }
-    return value_;
+    return *place_;
   }
 
  private:
-  alignas(128) unsigned char before_[kGuardBytes];
-  alignas(128) T value_;
-  unsigned char after_[kGuardBytes];  // from the end of value_ on: no padding, since a char needs none
+  T* place_ = nullptr;
   std::uint64_t serial_ = 0;
 };
 

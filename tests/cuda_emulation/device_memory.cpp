@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <unordered_map>
 
 #include "cuda_emulation/block_memory.h"
@@ -24,6 +25,7 @@ struct Block {
   bool in_use = true;
   std::unordered_map<void*, std::size_t> tensors;  // where they began, and the most bytes of one there
 };
+std::mutex mutex;
 std::map<unsigned char*, Block> blocks;  // by their memory
 
 void set_guards(unsigned char* memory, std::size_t bytes) {
@@ -43,6 +45,7 @@ bool guards_hold(const unsigned char* memory, std::size_t bytes) {
 }  // namespace
 
 void* allocate_guarded(std::size_t bytes) {
+  const std::lock_guard lock(mutex);
   for (auto& [memory, block] : blocks) {
     if (block.in_use || block.bytes != bytes) continue;
     for (const auto& [at, size] : block.tensors) std::memset(at, kPoison, size);
@@ -62,6 +65,7 @@ void* allocate_guarded(std::size_t bytes) {
 }
 
 void free_guarded(void* memory) {
+  const std::lock_guard lock(mutex);
   const auto entry = blocks.find(static_cast<unsigned char*>(memory));
   if (entry == blocks.end() || !guards_hold(entry->first, entry->second.bytes)) {
     std::fputs("cuda emulation: a write outside of an allocation\n", stderr);
@@ -78,6 +82,7 @@ void free_guarded(void* memory) {
 }
 
 void note_tensor(void* memory, std::size_t bytes) {
+  const std::lock_guard lock(mutex);
   auto entry = blocks.upper_bound(static_cast<unsigned char*>(memory));
   if (entry == blocks.begin()) return;
   std::size_t& most = (--entry)->second.tensors[memory];

@@ -1,7 +1,7 @@
 #pragma once
 #include <cstddef>
 
-/// The memory of the emulated device, and page-locked host memory.
+/// The memory of the emulated devices, and page-locked host memory.
 namespace compact::cuda::emulation {
 
 /// Poisoned memory with guards on both sides; null where the system has none left.

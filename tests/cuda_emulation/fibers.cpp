@@ -3,7 +3,10 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <boost/context/detail/fcontext.hpp>
+#include <memory>
+#include <mutex>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -14,10 +17,10 @@
 #include "cuda_emulation/fiber_order.h"
 #include "cuda_emulation/sanitizer.h"
 
-namespace compact::cuda::emulation {
+constinit thread_local uint3 threadIdx{}, blockIdx{};
+constinit thread_local dim3 blockDim, gridDim;
 
-uint3 thread_index{}, block_index{};
-dim3 block_size, grid_size;
+namespace compact::cuda::emulation {
 
 namespace {
 
@@ -56,7 +59,17 @@ enum class Choice {
   Ahead,   // the one that became ready last: a warp runs as far as it can before another one starts
 };
 
-/// The block that is running.
+/// Stacks of the fibers of a block, touched only as far as they are used.
+unsigned char* map_stacks() {
+  void* p = mmap(nullptr, kStackBytes * kMostThreads, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) bug("no memory for the stacks of the emulation");
+  for (std::size_t i = 0; i < kMostThreads; ++i)
+    mprotect(static_cast<unsigned char*>(p) + i * kStackBytes, kPage, PROT_NONE);
+  return static_cast<unsigned char*>(p);
+}
+
+/// The block that a thread of the host runs.
 struct Block {
   const std::function<void()>* thread = nullptr;
   int threads = 0, done = 0;
@@ -69,45 +82,72 @@ struct Block {
   context::fcontext_t scheduler = nullptr, ended = nullptr;
   context::fcontext_t* left = nullptr;  // where to keep the context that was switched away from
   std::string failure;
+  std::mt19937 order;
+  int order_of = 0;  // number of the order that `order` has begun
+  unsigned char* const stacks = map_stacks();
+  const void* host_stack = nullptr;  // for the sanitizer
+  std::size_t host_stack_bytes = 0;
 };
 
-Block block;
-std::mt19937 order;
-std::uint32_t order_seed = 0;
+/// Those that no thread uses now: a thread that ends leaves its own to later ones.
+std::mutex unused_mutex;
+std::vector<std::unique_ptr<Block>> unused;
 
-/// Stacks of all fibers, touched only as far as they are used.
-unsigned char* stack_of(std::size_t fiber) {
-  static unsigned char* const memory = [] {
-    const std::size_t bytes = kStackBytes * kMostThreads;
-    void* p =
-        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) bug("no memory for the stacks of the emulation");
-    for (std::size_t i = 0; i < kMostThreads; ++i)
-      mprotect(static_cast<unsigned char*>(p) + i * kStackBytes, kPage, PROT_NONE);
-    return static_cast<unsigned char*>(p);
-  }();
-  return memory + fiber * kStackBytes + kPage;
+class BlockOfThread {
+ public:
+  BlockOfThread() {
+    const std::lock_guard lock(unused_mutex);
+    if (unused.empty()) {
+      block_ = std::make_unique<Block>();
+    } else {
+      block_ = std::move(unused.back());
+      unused.pop_back();
+    }
+  }
+  ~BlockOfThread() {
+    const std::lock_guard lock(unused_mutex);
+    unused.push_back(std::move(block_));
+  }
+  BlockOfThread(const BlockOfThread&) = delete;
+  BlockOfThread& operator=(const BlockOfThread&) = delete;
+  Block& operator*() const { return *block_; }
+
+ private:
+  std::unique_ptr<Block> block_;
+};
+
+constinit thread_local Block* running = nullptr;
+std::atomic<std::uint32_t> order_seed = 0;
+std::atomic<int> orders = 0;  // that were set
+
+Block& start_running() {
+  static thread_local const BlockOfThread own;
+  running = &*own;
+  if (running->order_of != orders) {
+    running->order_of = orders;
+    running->order.seed(order_seed);
+  }
+  return *running;
 }
+
+unsigned char* stack_of(std::size_t fiber) { return running->stacks + fiber * kStackBytes + kPage; }
 constexpr std::size_t kStackUse = kStackBytes - kPage;
 std::size_t top_of(std::size_t fiber) { return kStackUse - fiber % kTops * kBetweenTops; }
 
 // ---- switching, with what the sanitizer must hear of it -----------------------------------------------
 #ifdef __SANITIZE_ADDRESS__
-const void* host_stack = nullptr;
-std::size_t host_stack_bytes = 0;
-
 void leave(void** fake, int to) {
   const bool host = to < 0;
-  __sanitizer_start_switch_fiber(fake, host ? host_stack : stack_of(static_cast<std::size_t>(to)),
-                                 host ? host_stack_bytes : kStackUse);
+  __sanitizer_start_switch_fiber(fake, host ? running->host_stack : stack_of(static_cast<std::size_t>(to)),
+                                 host ? running->host_stack_bytes : kStackUse);
 }
 void arrive(void* fake) {
   const void* from = nullptr;
   std::size_t bytes = 0;
   __sanitizer_finish_switch_fiber(fake, &from, &bytes);
-  if (block.left == &block.scheduler) {
-    host_stack = from;
-    host_stack_bytes = bytes;
+  if (running->left == &running->scheduler) {
+    running->host_stack = from;
+    running->host_stack_bytes = bytes;
   }
 }
 #else
@@ -117,30 +157,30 @@ void arrive(void*) {}
 
 /// Goes on with fiber `to` (-1: the scheduler); what is left is kept in `from`.
 void jump(context::fcontext_t& from, int to) {
-  block.left = &from;
-  context::fcontext_t target = block.scheduler;
-  block.current = to;
+  running->left = &from;
+  context::fcontext_t target = running->scheduler;
+  running->current = to;
   if (to >= 0) {
-    const Fiber& fiber = block.fibers[static_cast<std::size_t>(to)];
-    thread_index = fiber.index;
+    const Fiber& fiber = running->fibers[static_cast<std::size_t>(to)];
+    threadIdx = fiber.index;
     target = fiber.at;
   }
   void* fake = nullptr;
-  leave(&from == &block.ended ? nullptr : &fake, to);
+  leave(&from == &running->ended ? nullptr : &fake, to);
   const context::transfer_t came = context::jump_fcontext(target, nullptr);
   arrive(fake);
-  *block.left = came.fctx;
+  *running->left = came.fctx;
 }
 
 /// The fiber that goes on next, taken out of the ready ones; -1 if none can.
 int take_next() {
-  std::vector<int>& ready = block.ready;
+  std::vector<int>& ready = running->ready;
   if (ready.empty()) {
-    if (block.next_turn.empty()) return -1;
-    ready.swap(block.next_turn);
+    if (running->next_turn.empty()) return -1;
+    ready.swap(running->next_turn);
     std::reverse(ready.begin(), ready.end());
   }
-  if (block.choice == Choice::Random) std::swap(ready[order() % ready.size()], ready.back());
+  if (running->choice == Choice::Random) std::swap(ready[running->order() % ready.size()], ready.back());
   const int next = ready.back();
   ready.pop_back();
   return next;
@@ -148,59 +188,60 @@ int take_next() {
 
 void enter_fiber(context::transfer_t from) {
   arrive(nullptr);
-  *block.left = from.fctx;
-  (*block.thread)();
+  *running->left = from.fctx;
+  (*running->thread)();
   check_copies();
-  ++block.done;
-  jump(block.ended, take_next());  // never comes back
+  ++running->done;
+  jump(running->ended, take_next());  // never comes back
 }
 
 void start_fibers() {
-  const std::size_t threads = static_cast<std::size_t>(block.threads);
+  const std::size_t threads = static_cast<std::size_t>(running->threads);
   for (std::size_t i = 0; i < threads; ++i) {
-    Fiber& fiber = block.fibers[i];
+    Fiber& fiber = running->fibers[i];
     const unsigned n = static_cast<unsigned>(i);
     fiber = {};
-    fiber.index = {n % block_size.x, n / block_size.x % block_size.y, n / (block_size.x * block_size.y)};
+    fiber.index = {n % blockDim.x, n / blockDim.x % blockDim.y, n / (blockDim.x * blockDim.y)};
     fiber.at = context::make_fcontext(stack_of(i) + top_of(i), top_of(i), enter_fiber);
   }
-  for (std::size_t w = 0; w < block.warps.size(); ++w) {
-    block.warps[w].lanes = std::min(kLanes, block.threads - static_cast<int>(w) * kLanes);
-    block.warps[w].meeting.waiting.clear();
+  for (std::size_t w = 0; w < running->warps.size(); ++w) {
+    running->warps[w].lanes = std::min(kLanes, running->threads - static_cast<int>(w) * kLanes);
+    running->warps[w].meeting.waiting.clear();
   }
-  block.done = 0;
-  block.barrier.waiting.clear();
-  block.next_turn.clear();
-  block.ready.resize(threads);
-  std::iota(block.ready.rbegin(), block.ready.rend(), 0);
+  running->done = 0;
+  running->barrier.waiting.clear();
+  running->next_turn.clear();
+  running->ready.resize(threads);
+  std::iota(running->ready.rbegin(), running->ready.rend(), 0);
 }
 
 /// Warps in random order, and the lanes of each.
 void shuffle_ready() {
-  std::vector<int> warps(block.warps.size());
+  std::vector<int> warps(running->warps.size());
   std::iota(warps.begin(), warps.end(), 0);
-  std::shuffle(warps.begin(), warps.end(), order);
-  block.ready.clear();
+  std::shuffle(warps.begin(), warps.end(), running->order);
+  running->ready.clear();
   for (const int w : warps) {
-    const auto first = static_cast<std::ptrdiff_t>(block.ready.size());
-    for (int i = 0; i < block.warps[static_cast<std::size_t>(w)].lanes; ++i)
-      block.ready.push_back(w * kLanes + i);
-    std::shuffle(block.ready.begin() + first, block.ready.end(), order);
+    const auto first = static_cast<std::ptrdiff_t>(running->ready.size());
+    for (int i = 0; i < running->warps[static_cast<std::size_t>(w)].lanes; ++i)
+      running->ready.push_back(w * kLanes + i);
+    std::shuffle(running->ready.begin() + first, running->ready.end(), running->order);
   }
 }
 
 void run_block(std::uint64_t number) {
   start_fibers();
-  block.choice = Choice::InTurn;
+  running->choice = Choice::InTurn;
   if (order_seed != 0) {
     shuffle_ready();
-    block.choice = (order_seed + number) % 2 == 0 ? Choice::Random : Choice::Ahead;
+    running->choice = (order_seed + number) % 2 == 0 ? Choice::Random : Choice::Ahead;
   }
-  jump(block.scheduler, take_next());
-  if (block.done == block.threads) return;
-  fail(std::to_string(block.threads - block.done) + " of " + std::to_string(block.threads) +
+  jump(running->scheduler, take_next());
+  if (running->done == running->threads) return;
+  fail(std::to_string(running->threads - running->done) + " of " + std::to_string(running->threads) +
        " threads wait at a barrier or shuffle that the others do not reach");
-  for (std::size_t i = 0; i < block.fibers.size(); ++i) allow(stack_of(i), kStackUse);  // frames left behind
+  for (std::size_t i = 0; i < running->fibers.size(); ++i)
+    allow(stack_of(i), kStackUse);  // frames left behind
 }
 
 std::string line_of(const Site& site) {
@@ -216,19 +257,20 @@ void meet(Meeting& meeting, int count, const Site& site, Last last) {
   else if (meeting.site.line() != site.line() || meeting.site.column() != site.column())
     fail("threads wait for each other at different lines, " + line_of(meeting.site) + " and " +
          line_of(site));
-  meeting.waiting.push_back(block.current);
+  meeting.waiting.push_back(running->current);
   if (static_cast<int>(meeting.waiting.size()) == count) {
     last();
-    if (block.choice != Choice::InTurn) std::shuffle(meeting.waiting.begin(), meeting.waiting.end(), order);
-    std::vector<int>& released = block.choice == Choice::InTurn ? block.next_turn : block.ready;
+    if (running->choice != Choice::InTurn)
+      std::shuffle(meeting.waiting.begin(), meeting.waiting.end(), running->order);
+    std::vector<int>& released = running->choice == Choice::InTurn ? running->next_turn : running->ready;
     released.insert(released.end(), meeting.waiting.begin(), meeting.waiting.end());
     meeting.waiting.clear();
   }
-  const int self = block.current, next = take_next();
-  if (next != self) jump(block.fibers[static_cast<std::size_t>(self)].at, next);
+  const int self = running->current, next = take_next();
+  if (next != self) jump(running->fibers[static_cast<std::size_t>(self)].at, next);
 }
 
-Warp& own_warp() { return block.warps[static_cast<std::size_t>(block.current / kLanes)]; }
+Warp& own_warp() { return running->warps[static_cast<std::size_t>(running->current / kLanes)]; }
 
 }  // namespace
 
@@ -245,41 +287,42 @@ void check_launch(std::string_view op, dim3 grid, dim3 size, std::int64_t shared
 
 void run_kernel(std::string_view op, dim3 grid, dim3 size, std::int64_t shared_bytes,
                 const std::function<void()>& thread) {
-  grid_size = grid;
-  block_size = size;
+  Block& block = start_running();
+  gridDim = grid;
+  blockDim = size;
   block.thread = &thread;
-  block.threads = static_cast<int>(size.x * size.y * size.z);
-  block.fibers.resize(static_cast<std::size_t>(block.threads));
-  block.warps.resize((block.fibers.size() + kLanes - 1) / kLanes);
-  block.failure.clear();
+  running->threads = static_cast<int>(size.x * size.y * size.z);
+  running->fibers.resize(static_cast<std::size_t>(running->threads));
+  running->warps.resize((running->fibers.size() + kLanes - 1) / kLanes);
+  running->failure.clear();
   const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
   // Shuffled, blocks follow each other in steps that share no factor with their number.
   std::uint64_t step = 1, at = 0;
   if (order_seed != 0) {
-    at = order() % blocks;
-    do step = order() % blocks + 1;
+    at = block.order() % blocks;
+    do step = block.order() % blocks + 1;
     while (std::gcd(step, blocks) != 1);
   }
   for (std::uint64_t n = 0; n < blocks; ++n, at = (at + step) % blocks) {
-    block_index = {static_cast<unsigned>(at % grid.x), static_cast<unsigned>(at / grid.x % grid.y),
-                   static_cast<unsigned>(at / grid.x / grid.y)};
+    blockIdx = {static_cast<unsigned>(at % grid.x), static_cast<unsigned>(at / grid.x % grid.y),
+                static_cast<unsigned>(at / grid.x / grid.y)};
     start_block_memory(shared_bytes);
     run_block(n);
     check_block_memory();
-    if (!block.failure.empty())
-      run_error("{}: block ({}, {}, {}){}", op, block_index.x, block_index.y, block_index.z, block.failure);
+    if (!running->failure.empty())
+      run_error("{}: block ({}, {}, {}){}", op, blockIdx.x, blockIdx.y, blockIdx.z, running->failure);
   }
 }
 
 void fail(const std::string& what) {
-  if (!block.failure.empty()) return;
-  if (block.current >= 0)
-    block.failure = fmt::format(", thread ({}, {}, {})", thread_index.x, thread_index.y, thread_index.z);
-  block.failure += ": " + what;
+  if (!running->failure.empty()) return;
+  if (running->current >= 0)
+    running->failure = fmt::format(", thread ({}, {}, {})", threadIdx.x, threadIdx.y, threadIdx.z);
+  running->failure += ": " + what;
 }
 
 void block_barrier(Site site) {
-  meet(block.barrier, block.threads, site, [] {});
+  meet(running->barrier, running->threads, site, [] {});
 }
 
 void warp_barrier(unsigned mask, Site site) {
@@ -288,13 +331,13 @@ void warp_barrier(unsigned mask, Site site) {
   meet(warp.meeting, warp.lanes, site, [] {});
 }
 
-int lane() { return block.current % kLanes; }
-int thread_number() { return block.current; }
+int lane() { return running->current % kLanes; }
+int thread_number() { return running->current; }
 
 const unsigned char* exchange(const void* value, std::size_t bytes, Site site,
                               void (*combine)(unsigned char* places)) {
   Warp& warp = own_warp();
-  auto& places = warp.places[block.fibers[static_cast<std::size_t>(block.current)].exchanges++ % 2];
+  auto& places = warp.places[running->fibers[static_cast<std::size_t>(running->current)].exchanges++ % 2];
   std::memcpy(places[lane()], value, bytes);
   meet(warp.meeting, warp.lanes, site, [&] {
     if (combine != nullptr) combine(&places[0][0]);
@@ -322,7 +365,7 @@ namespace compact::testing {
 
 void set_fiber_order(std::uint32_t seed) {
   cuda::emulation::order_seed = seed;
-  cuda::emulation::order.seed(seed);
+  ++cuda::emulation::orders;
 }
 bool is_emulated() { return true; }
 

@@ -11,11 +11,13 @@
 
 #include "cuda_emulation/streams.h"
 
-/// One fiber for each thread of a block, blocks one after another; see docs/cuda.md.
-namespace compact::cuda::emulation {
+extern constinit thread_local uint3 threadIdx, blockIdx;
+extern constinit thread_local dim3 blockDim, gridDim;
 
-extern uint3 thread_index, block_index;
-extern dim3 block_size, grid_size;
+/// One fiber for each thread of a block, blocks one after another; see docs/cuda.md. A thread of the host
+/// that waits for its streams runs their kernels itself, so several can at the same time, each with its own
+/// fibers.
+namespace compact::cuda::emulation {
 
 /// The line of the kernel that waits.
 using Site = std::source_location;

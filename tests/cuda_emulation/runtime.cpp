@@ -1,20 +1,34 @@
 #include <cuda_runtime_api.h>
 
+#include <cstdio>
 #include <cstring>
+#include <map>
+#include <mutex>
 
 #include "cuda_emulation/device_memory.h"
 #include "cuda_emulation/faults.h"
 #include "cuda_emulation/streams.h"
 
-/// The calls of the CUDA runtime that the backend makes for devices and memory, on memory of the host.
+/// The calls of the CUDA runtime that the backend makes for devices and memory, on memory of the host. All
+/// devices of the machine are alike.
 namespace emulation = compact::cuda::emulation;
 
 namespace {
 compact::testing::EmulatedMachine machine{.driver = CUDART_VERSION};
-}
+std::mutex faults_mutex;
+std::map<int, compact::testing::RankFault> rank_faults;
+}  // namespace
 
 namespace compact::testing {
 void set_machine(const EmulatedMachine& other) { machine = other; }
+void set_rank_fault(int rank, RankFault fault) {
+  const std::lock_guard lock(faults_mutex);
+  rank_faults[rank] = fault;
+}
+RankFault rank_fault(int rank) {
+  const std::lock_guard lock(faults_mutex);
+  return rank_faults[rank];
+}
 }  // namespace compact::testing
 
 extern "C" {
@@ -49,7 +63,19 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) {
   return machine.has_code ? cudaSuccess : cudaErrorNoKernelImageForDevice;
 }
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
+cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
+  if (device < 0 || device >= machine.devices) return cudaErrorInvalidDevice;
+  std::snprintf(text, static_cast<std::size_t>(length), "0000:%02X:00.0", device + 16);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  return device >= 0 && device < machine.devices ? cudaSuccess : cudaErrorInvalidDevice;
+}
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   *free = *total = std::size_t{8} << 30;
   return cudaSuccess;

@@ -83,9 +83,13 @@ class Workplace {
 
   /// Starts the program in the folder; `prefix` are shell words before it (ulimit ...;).
   pid_t start(const std::string& arguments, const std::string& prefix = "") const {
+    return start_words(prefix + " exec " + program + " " + arguments);
+  }
+  /// Starts shell words in the folder.
+  pid_t start_words(const std::string& words) const {
     const pid_t child = fork();
     if (child != 0) return child;
-    const std::string command = prefix + " exec " + program + " " + arguments + " > stdout.txt 2> stderr.txt";
+    const std::string command = words + " > stdout.txt 2> stderr.txt";
     if (chdir(folder_.c_str()) == 0) execl("/bin/bash", "bash", "-c", command.c_str(), nullptr);
     _exit(127);
   }
@@ -104,7 +108,8 @@ class Workplace {
     std::vector<std::string> found;
     if (!std::filesystem::exists(path(out + "/checkpoints"))) return found;
     for (const auto& entry : std::filesystem::directory_iterator(path(out + "/checkpoints")))
-      if (std::filesystem::exists(entry.path() / "MANIFEST.json")) found.push_back(entry.path().string());
+      if (entry.path().extension() != ".tmp" && std::filesystem::exists(entry.path() / "MANIFEST.json"))
+        found.push_back(entry.path().string());
     std::sort(found.begin(), found.end());
     return found;
   }

@@ -11,6 +11,7 @@ bool is_built();
 /// What `compact` says about a card at the start of a run.
 struct DeviceInfo {
   std::string name;          ///< "NVIDIA H200"
+  std::string pci_bus;       ///< "0000:3B:00.0": which card of the machine it is
   int major = 0, minor = 0;  ///< compute capability
   int multiprocessors = 0;
   std::int64_t memory = 0;       ///< bytes in all

@@ -61,6 +61,18 @@ class Queue {
   bool admit(const void* bytes, std::size_t count);
   /// Checks the launch of `op` that was just made; with sync_checks waits for it.
   void launched(std::string_view op);
+  /// True within the function of a step.
+  bool in_step() const;
+
+  /// A second stream, of high priority, for calls that may run beside what else is queued.
+  CUstream_st* side();
+  /// What is given to the side stream from now on comes after all that was queued before.
+  void fork();
+  /// What is queued from now on comes after all that the side stream was given. Within a step every fork is
+  /// joined; a step begins with a join.
+  void join();
+  /// Forgets the recorded graph, for the end of what its launches use.
+  void forget_graph();
 
   /// Host memory to the device, and back. `upload` returns when the host memory may be changed; `download`
   /// returns when the data are there, after everything queued before. Not inside a step.
@@ -71,6 +83,11 @@ class Queue {
   void download_later(const void* device, void* pinned, std::int64_t bytes);
   /// Returns when all queued work is done. Throws RunError if any of it failed.
   void wait();
+  /// From now on every wait of the host calls `begin`, and then about every 20 ms what that has returned; it
+  /// ends the wait by throwing, or the process. Such waits ask the device again and again instead of
+  /// standing in the driver for ever, should work depend on a device that never comes. None: as before.
+  using Look = std::function<void()>;
+  void watch(std::function<Look()> begin);
 
   /// Graphs recorded so far, for tests and for `compact bench`.
   std::int64_t graphs_recorded() const;
@@ -78,6 +95,7 @@ class Queue {
  private:
   struct State;
   const void* live_bytes(const void* value, std::size_t bytes);
+  void finish(std::string_view what);
 
   QueueOptions options_;
   std::unique_ptr<State> state_;

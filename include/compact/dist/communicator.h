@@ -20,9 +20,10 @@ struct RankPlace {
 /// How long a rank waits for the others.
 struct Patience {
   double seconds = 600;  ///< then the run ends with the names of those that are missing
-  /// True once this rank was told to stop: it then waits at most 15 s, or three times its longest wait so
-  /// far.
-  std::function<bool()> hurried;
+  /// True once this rank was told to stop: it then waits at most `hurried_seconds`, or three times its
+  /// longest wait so far.
+  std::function<bool()> hurried = {};
+  double hurried_seconds = 15;
 };
 
 /// What the ranks of a run say to each other. Every call is collective: all ranks make it, in the same order.

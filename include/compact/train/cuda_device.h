@@ -5,6 +5,7 @@
 
 #include "compact/cuda/device.h"
 #include "compact/cuda/queue.h"
+#include "compact/dist/communicator.h"
 #include "compact/model/config.h"
 #include "compact/train/run_config.h"
 
@@ -15,6 +16,17 @@ namespace compact {
 std::unique_ptr<cuda::Queue> open_queue(const RunConfig& run);
 /// The same for a command line's --device (cpu or cuda).
 std::unique_ptr<cuda::Queue> open_queue(const std::string& device);
+
+/// The same for a rank of several: on choose_card(ranks, cuda.device). Collective where the run asks for
+/// cuda.
+std::unique_ptr<cuda::Queue> open_queue(const RunConfig& run, Communicator& ranks);
+
+/// The card of this rank: `first` + its number among the ranks of its machine, counted among the cards that
+/// the driver shows to it; where it is shown one alone, as by a launcher that sets CUDA_VISIBLE_DEVICES for
+/// each rank, that one. Collective, with the same calls to `ranks` also where it throws, so that it may be
+/// used within `together`. Throws InputError on all ranks, naming the machine, where a rank has no card or
+/// shares it with another one; and what cuda::device_info throws for its own card.
+int choose_card(Communicator& ranks, int first);
 
 /// Throws InputError, beginning with `where`, for a model that the CUDA kernels do not take.
 void check_cuda_computes(const ModelConfig& model, const std::string& where);

@@ -2,7 +2,7 @@
 
 namespace compact {
 
-/// While it lives: the first SIGINT, SIGTERM or SIGHUP asks for a stop after the step (or out of an
+/// While it lives: the first SIGINT, SIGTERM, SIGHUP or SIGUSR2 asks for a stop after the step (or out of an
 /// evaluation), a second one ends the process at once; SIGUSR1 asks for a checkpoint after the step.
 class SignalScope {
  public:

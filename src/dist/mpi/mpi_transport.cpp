@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "compact/core/error.h"
-#include "src/dist/launcher.h"
+#include "compact/dist/launcher.h"
 #include "src/dist/transport.h"
 #include "src/dist/waiting.h"
 
@@ -20,6 +20,10 @@ namespace compact {
 namespace {
 
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;  // of one MPI message, whose count is an int
+
+/// What a message is about: bytes of an exchange, or the word of a rank, itself waiting, that one of those it
+/// waits for is missing, or that it tells of the run's end.
+enum Tag { kExchange, kWaits, kTells };
 
 std::string processor_name() {
   char name[MPI_MAX_PROCESSOR_NAME + 1] = {};
@@ -61,11 +65,11 @@ class MpiTransport final : public Transport {
       const std::lock_guard lock(mutex_);
       over_pieces(receives, [&](void* data, int bytes, int peer) {
         peers.push_back(peer);
-        check(MPI_Irecv(data, bytes, MPI_BYTE, peer, 0, ranks_, &requests.emplace_back()));
+        check(MPI_Irecv(data, bytes, MPI_BYTE, peer, kExchange, ranks_, &requests.emplace_back()));
       });
       over_pieces(sends, [&](const void* data, int bytes, int peer) {
         peers.push_back(peer);
-        check(MPI_Isend(data, bytes, MPI_BYTE, peer, 0, ranks_, &requests.emplace_back()));
+        check(MPI_Isend(data, bytes, MPI_BYTE, peer, kExchange, ranks_, &requests.emplace_back()));
       });
     }
     Waiting waiting(patience_, longest_);
@@ -75,17 +79,21 @@ class MpiTransport final : public Transport {
         sched_yield();
       else
         std::this_thread::sleep_for(std::chrono::microseconds(tries < 1000 ? 20 : 200));
-      if (tries > 1000 && waiting.too_long()) give_up(waiting.seconds(), requests, peers);
+      if (tries > 1000 && (waiting.too_long() || heard(kWaits) >= 0))
+        give_up(waiting.seconds(), requests, peers);
     }
   }
 
   void set_patience(Patience patience) override { patience_ = std::move(patience); }
 
-  // Several ranks may fail in the same way at about the same time: the first one speaks, and ends the others
-  // before their turn comes.
+  // Several ranks may fail in the same way at about the same time: the first one speaks and ends the others,
+  // which can take the launcher seconds; they keep silent meanwhile.
   [[noreturn]] void fail(int code, const std::string& text) override {
     signal(SIGTERM, SIG_DFL);
-    std::this_thread::sleep_for(std::chrono::milliseconds(250 * std::min(place_.rank, 16)));
+    if (heard_within(0.25 * std::min(place_.rank, 16), kTells))
+      std::this_thread::sleep_for(std::chrono::seconds(20));
+    else
+      tell_all(kTells);
     std::fflush(stdout);
     std::fprintf(stderr, "compact: error: rank %d of %d, on %s: %s\n", place_.rank, place_.size,
                  processor_name().c_str(), text.c_str());
@@ -111,6 +119,34 @@ class MpiTransport final : public Transport {
     return done != 0;
   }
 
+  /// A word without content to every other rank; small enough to go without their help.
+  void tell_all(Tag tag) {
+    const std::lock_guard lock(mutex_);
+    for (int k = 0; k < place_.size; ++k)
+      if (MPI_Request request = MPI_REQUEST_NULL; k != place_.rank) {
+        MPI_Isend(nullptr, 0, MPI_BYTE, k, tag, ranks_, &request);
+        MPI_Request_free(&request);
+      }
+  }
+
+  /// The rank whose word has come, not taken off; -1 where none has.
+  int heard(Tag tag) {
+    const std::lock_guard lock(mutex_);
+    int there = 0;
+    MPI_Status status;
+    MPI_Iprobe(MPI_ANY_SOURCE, tag, ranks_, &there, &status);
+    return there != 0 ? status.MPI_SOURCE : -1;
+  }
+
+  bool heard_within(double seconds, Tag tag) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+    do {
+      if (heard(tag) >= 0) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    } while (std::chrono::steady_clock::now() < end);
+    return false;
+  }
+
   void check(int result) {
     if (result == MPI_SUCCESS) return;
     char text[MPI_MAX_ERROR_STRING + 1] = {};
@@ -120,25 +156,47 @@ class MpiTransport final : public Transport {
     fail(1, fmt::format("MPI fails: {}", text));
   }
 
+  // Those waited for may themselves wait for another: whoever waits says so, and who says nothing is missing.
   [[noreturn]] void give_up(double seconds, std::vector<MPI_Request>& requests,
                             const std::vector<int>& peers) {
-    std::vector<int> missing;
-    {
-      const std::lock_guard lock(mutex_);
-      for (std::size_t i = 0; i < requests.size(); ++i) {
-        int done = 0;
-        MPI_Test(&requests[i], &done, MPI_STATUS_IGNORE);
-        if (done == 0) missing.push_back(peers[i]);
+    std::vector<int> missing = unanswered(requests, peers);
+    tell_all(kWaits);
+    std::vector<bool> waits(static_cast<std::size_t>(place_.size));
+    waits[static_cast<std::size_t>(place_.rank)] = true;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    while (std::chrono::steady_clock::now() < end && heard(kTells) < 0) {
+      if (const int rank = heard(kWaits); rank >= 0) {
+        const std::lock_guard lock(mutex_);
+        MPI_Recv(nullptr, 0, MPI_BYTE, rank, kWaits, ranks_, MPI_STATUS_IGNORE);
+        waits[static_cast<std::size_t>(rank)] = true;
+      } else {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
     }
-    std::sort(missing.begin(), missing.end());
-    missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
+    std::vector<int> silent;
+    for (int k = 0; k < place_.size; ++k)
+      if (!waits[static_cast<std::size_t>(k)]) silent.push_back(k);
+    if (!silent.empty()) missing = silent;
     const bool one = missing.size() == 1;
     fail(1,
          fmt::format("rank{} {} {} not answered for {:.0f} seconds, so the run ends; the newest checkpoint "
                      "stays. Look at the machine{} of {}; dist.timeout_seconds is how long ranks wait",
                      one ? "" : "s", fmt::join(missing, ", "), one ? "has" : "have", seconds, one ? "" : "s",
                      one ? "that rank" : "those ranks"));
+  }
+
+  /// Those of `peers` whose request is not done.
+  std::vector<int> unanswered(std::vector<MPI_Request>& requests, const std::vector<int>& peers) {
+    const std::lock_guard lock(mutex_);
+    std::vector<int> missing;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      int done = 0;
+      MPI_Test(&requests[i], &done, MPI_STATUS_IGNORE);
+      if (done == 0) missing.push_back(peers[i]);
+    }
+    std::sort(missing.begin(), missing.end());
+    missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
+    return missing;
   }
 
   MPI_Comm ranks_ = MPI_COMM_NULL;

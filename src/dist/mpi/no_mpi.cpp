@@ -1,6 +1,6 @@
 #include "compact/core/error.h"
 #include "compact/dist/communicator.h"
-#include "src/dist/launcher.h"
+#include "compact/dist/launcher.h"
 
 /// A build without MPI.
 namespace compact {

@@ -16,16 +16,11 @@
 #define __launch_bounds__(...)
 
 /// What kernels/launch_cuda.h promises, with one fiber for each CUDA thread.
-#define COMPACT_SHARED(Type, name, extents)                               \
-  using name##_type = Type extents;                                       \
-  static ::compact::cuda::emulation::Shared<name##_type> name##_of_block; \
-  auto& name = name##_of_block.enter()
+#define COMPACT_SHARED(Type, name, extents)                                                   \
+  using name##_type = Type extents;                                                           \
+  static constinit thread_local ::compact::cuda::emulation::Shared<name##_type> name##_place; \
+  auto& name = name##_place.enter()
 #define COMPACT_DYNAMIC_SHARED(name) unsigned char* const name = ::compact::cuda::emulation::dynamic_shared()
-
-inline uint3& threadIdx = ::compact::cuda::emulation::thread_index;
-inline uint3& blockIdx = ::compact::cuda::emulation::block_index;
-inline dim3& blockDim = ::compact::cuda::emulation::block_size;
-inline dim3& gridDim = ::compact::cuda::emulation::grid_size;
 
 using EmulationSite = ::compact::cuda::emulation::Site;
 
