@@ -142,7 +142,8 @@ void Run::evaluate_now() {
 }
 
 void Run::tell_step(const StepResult& result, double lr, double seconds) {
-  const double sent = communicator_.wire_bytes() - std::exchange(sent_, communicator_.wire_bytes());
+  const double sent = communicator_.wire_bytes(communicator_.tensor_bytes() -
+                                               std::exchange(sent_, communicator_.tensor_bytes()));
   const double waited =
       communicator_.waited_seconds() - std::exchange(waited_, communicator_.waited_seconds());
   if (!report_) return;
@@ -190,7 +191,7 @@ void Run::execute() {
                 state_.sample, {communicator_.rank(), communicator_.size()});
   const auto start = Clock::now();
   saved_step_ = parts_.resumed ? state_.step : -1;
-  sent_ = communicator_.wire_bytes();
+  sent_ = communicator_.tensor_bytes();
   waited_ = communicator_.waited_seconds();
 
   while (state_.step < run_.train.steps) {

@@ -23,7 +23,8 @@ struct RunParts {
   std::optional<Resumed> resumed;
   int threads = 1;
   std::int64_t rss_at_start = 0;
-  std::unique_ptr<cuda::Queue> queue;  ///< null on the CPU
+  std::unique_ptr<cuda::Queue> queue;   ///< null on the CPU
+  std::unique_ptr<Communicator> cards;  ///< between the cards of several ranks; else null
 };
 
 /// One rank's part of a training run; owns what lives as long as the run.
@@ -67,7 +68,8 @@ class Run {
   std::unique_ptr<RunReport> report_;  // rank 0's
   std::int64_t steps_here_ = 0;        // steps made by this process
   std::int64_t saved_step_ = -1;       // step of the newest checkpoint
-  double sent_ = 0, waited_ = 0;       // the communicator's bytes and seconds before this step
+  std::int64_t sent_ = 0;              // the communicator's bytes before this step
+  double waited_ = 0;                  // and its seconds
   std::optional<double> gemm_peak_;    // operations a second; measured after the first step
 };
 

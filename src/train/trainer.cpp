@@ -5,6 +5,7 @@
 
 #include "compact/core/error.h"
 #include "compact/data/tokenizer.h"
+#include "compact/dist/nccl.h"
 #include "compact/io/checkpoint.h"
 #include "compact/io/file.h"
 #include "compact/train/cuda_device.h"
@@ -53,7 +54,8 @@ void train(const TrainRequest& request, Communicator& communicator) {
   RunConfig& run = parts.run = request.run;
   ModelConfig& model = parts.model;
   const int ranks = communicator.size(), rank = communicator.rank();
-  communicator.set_patience({.seconds = run.dist.timeout_seconds, .hurried = SignalScope::stop_requested});
+  const Patience patience{.seconds = run.dist.timeout_seconds, .hurried = SignalScope::stop_requested};
+  communicator.set_patience(patience);
   Dataset train_data, val_data;
   together(communicator, [&] {
     model = model_of(run);
@@ -101,15 +103,17 @@ void train(const TrainRequest& request, Communicator& communicator) {
     return;
   }
   together(communicator, [&] {
-    parts.queue = open_queue(run);
+    parts.queue = open_queue(run, communicator);
     require_memory(parts.queue.get(), parts.plan.peak, memory_table(parts.plan.at_peak));
     if (rank != 0 || lock) return;
     make_folders(run.train.out_dir);
     lock = std::make_unique<FolderLock>(run.train.out_dir);
   });
-  Run training(std::move(parts), communicator);
+  if (parts.queue && ranks > 1) parts.cards = make_nccl_communicator(communicator, *parts.queue, patience);
+  Communicator& between = parts.cards ? *parts.cards : communicator;
+  Run training(std::move(parts), between);
   // Here already, so that the memory that other ranks' messages go to is there until all have ended.
-  end_together(communicator, [&] { training.execute(); });
+  end_together(between, [&] { training.execute(); });
 }
 
 }  // namespace compact

@@ -50,7 +50,7 @@ struct CUstream_st {
   int branch = 0;
   std::deque<Work> queued;
   std::uint64_t enqueued = 0, done = 0;  // pieces of work so far
-  bool busy = false;
+  bool busy = false, of_graph = false;
   std::string error;
 };
 struct CUevent_st {
@@ -111,6 +111,11 @@ std::vector<cudaStream_t> own_streams() {
   std::erase_if(own, [](cudaStream_t stream) { return stream->owner != std::this_thread::get_id(); });
   return own;
 }
+/// False once the graph that it belonged to is gone.
+bool exists(cudaStream_t stream) {
+  const std::lock_guard lock(streams_mutex);
+  return std::find(streams.begin(), streams.end(), stream) != streams.end();
+}
 
 void drop(cudaStream_t stream, const std::string& error) {
   stream->error = error;
@@ -141,7 +146,7 @@ bool advance(cudaStream_t stream, std::uint64_t until) {
 bool try_finish(cudaStream_t stream, std::uint64_t until) {
   if (side_first)
     for (cudaStream_t other : own_streams())
-      if (other != stream) advance(other, other->enqueued);
+      if (other != stream && exists(other)) advance(other, other->enqueued);
   return advance(stream, until);
 }
 
@@ -208,7 +213,8 @@ void in_order(std::function<void()> change) {
 }
 
 void finish_all() {
-  for (cudaStream_t stream : own_streams()) finish(stream, stream->enqueued);
+  for (cudaStream_t stream : own_streams())  // what belongs to a graph is waited for by one of the others
+    if (exists(stream) && !stream->of_graph) finish(stream, stream->enqueued);
 }
 
 }  // namespace compact::cuda::emulation
@@ -223,18 +229,11 @@ namespace emulation = compact::cuda::emulation;
 extern "C" {
 
 const char* cudaGetErrorName(cudaError_t error) {
-  switch (error) {
-    case cudaErrorMemoryAllocation:
-      return "cudaErrorMemoryAllocation";
-    case cudaErrorLaunchFailure:
-      return "cudaErrorLaunchFailure";
-    case cudaErrorStreamCaptureUnsupported:
-      return "cudaErrorStreamCaptureUnsupported";
-    case cudaErrorStreamCaptureUnjoined:
-      return "cudaErrorStreamCaptureUnjoined";
-    default:
-      return "an error of the emulation";
-  }
+  return error == cudaErrorMemoryAllocation           ? "cudaErrorMemoryAllocation"
+         : error == cudaErrorLaunchFailure            ? "cudaErrorLaunchFailure"
+         : error == cudaErrorStreamCaptureUnsupported ? "cudaErrorStreamCaptureUnsupported"
+         : error == cudaErrorStreamCaptureUnjoined    ? "cudaErrorStreamCaptureUnjoined"
+                                                      : "an error of the emulation";
 }
 const char* cudaGetErrorString(cudaError_t) { return emulation::error_text.c_str(); }
 cudaError_t cudaGetLastError() { return std::exchange(emulation::last_error, cudaSuccess); }
@@ -301,7 +300,10 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
   };
   std::shared_ptr<Branches> made(new Branches{graph->recording, {}}, release);
   made->streams = std::vector<CUstream_st>(static_cast<std::size_t>(branches - 1));
-  for (CUstream_st& stream : made->streams) emulation::add(&stream);
+  for (CUstream_st& stream : made->streams) {
+    stream.of_graph = true;
+    emulation::add(&stream);
+  }
   *executable = new CUgraphExec_st{std::move(made)};
   return cudaSuccess;
 }

@@ -10,34 +10,6 @@ namespace {
 // the steps.
 constexpr double kRounding = 1e-3;
 
-/// The run of run.json by ranks that are threads of this process.
-void train_in_threads(const Workplace& w, int ranks, const std::vector<std::string>& changes) {
-  std::vector<std::string> overrides = changes;
-  for (const char* path : {"model=model.json", "data.train=train.bin", "data.val=val.bin"}) {
-    const std::string text = path;
-    const std::size_t value = text.find('=') + 1;
-    overrides.push_back(text.substr(0, value) + w.path(text.substr(value)));
-  }
-  auto communicators = make_thread_communicators(ranks);
-  std::vector<std::string> failures(communicators.size());
-  std::vector<std::thread> threads;
-  for (std::size_t k = 0; k < communicators.size(); ++k)
-    threads.emplace_back([&, k] {
-      try {
-        end_together(*communicators[k], [&] {
-          TrainRequest request;
-          request.run = load_run_config(w.path("run.json"), overrides, ranks);
-          request.run_file = w.path("run.json");
-          train(request, *communicators[k]);
-        });
-      } catch (const std::exception& error) {
-        failures[k] = error.what();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  for (const std::string& failure : failures) EXPECT_EQ(failure, "");
-}
-
 /// Optimizer, and whether it is sharded.
 class Ranks : public MpiTest, public ::testing::WithParamInterface<std::pair<std::string, bool>> {
  protected:

@@ -3,8 +3,11 @@
 #include <map>
 #include <random>
 #include <sstream>
+#include <thread>
 
+#include "compact/dist/communicator.h"
 #include "compact/io/checkpoint.h"
+#include "compact/train/trainer.h"
 #include "process.h"
 
 /// Runs of several processes: mpirun, its ranks, and what is expected of their ends.
@@ -59,6 +62,34 @@ class RanksPlace : public Workplace {
     return wait_until([&] { return events("step").size() >= steps; });
   }
 };
+
+/// The run of run.json by ranks that are threads of this process.
+inline void train_in_threads(const Workplace& w, int ranks, const std::vector<std::string>& changes) {
+  std::vector<std::string> overrides = changes;
+  for (const char* path : {"model=model.json", "data.train=train.bin", "data.val=val.bin"}) {
+    const std::string text = path;
+    const std::size_t value = text.find('=') + 1;
+    overrides.push_back(text.substr(0, value) + w.path(text.substr(value)));
+  }
+  auto communicators = make_thread_communicators(ranks);
+  std::vector<std::string> failures(communicators.size());
+  std::vector<std::thread> threads;
+  for (std::size_t k = 0; k < communicators.size(); ++k)
+    threads.emplace_back([&, k] {
+      try {
+        end_together(*communicators[k], [&] {
+          TrainRequest request;
+          request.run = load_run_config(w.path("run.json"), overrides, ranks);
+          request.run_file = w.path("run.json");
+          train(request, *communicators[k]);
+        });
+      } catch (const std::exception& error) {
+        failures[k] = error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& failure : failures) EXPECT_EQ(failure, "");
+}
 
 /// The processes of the ranks that `mpirun` has started, by rank.
 inline std::map<int, pid_t> ranks_of(pid_t mpirun) {

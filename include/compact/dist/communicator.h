@@ -65,9 +65,14 @@ class Communicator {
   /// Results of the calls on tensors so far are there for what the context does next.
   virtual void wait(Context& context) = 0;
 
-  /// Bytes that a rank has sent for tensors so far, on average over the ranks: to reduce or to gather B bytes
-  /// takes B · (size - 1) / size, the least there is.
-  double wire_bytes() const { return static_cast<double>(sent_) * (size() - 1) / size(); }
+  /// Bytes of the tensors given to reduce and gather so far, and twice those given to all_reduce.
+  std::int64_t tensor_bytes() const { return sent_; }
+  /// What a rank sends for them, on average over the ranks: to reduce or to gather B bytes takes
+  /// B · (size - 1) / size, the least there is.
+  double wire_bytes(std::int64_t tensors) const {
+    return static_cast<double>(tensors) * (size() - 1) / size();
+  }
+  double wire_bytes() const { return wire_bytes(sent_); }
 
   /// Seconds that the rank has stood still for the others so far, on the host.
   double waited_seconds() const { return waited_; }
@@ -79,7 +84,7 @@ class Communicator {
   [[noreturn]] virtual void fail(int code, const std::string& text) = 0;
 
  protected:
-  std::int64_t sent_ = 0;  // bytes of the tensors given to reduce and gather; twice those of all_reduce
+  std::int64_t sent_ = 0;  // tensor_bytes
   double waited_ = 0;      // seconds
 };
 

@@ -47,8 +47,8 @@ struct Call {
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(std::unique_ptr<Communicator> host, cuda::Queue& queue, Patience patience)
-      : host_(std::move(host)), queue_(queue), patience_(std::move(patience)) {}
+  NcclCommunicator(Communicator& host, cuda::Queue& queue, Patience patience)
+      : host_(host), queue_(queue), patience_(std::move(patience)) {}
 
   ~NcclCommunicator() override {
     queue_.watch(nullptr);
@@ -73,27 +73,27 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
-  RankPlace place() const override { return host_->place(); }
+  RankPlace place() const override { return host_.place(); }
   void sum(std::span<double> values) override {
-    on_host([&] { host_->sum(values); });
+    on_host([&] { host_.sum(values); });
   }
   std::vector<std::string> gather_texts(const std::string& text) override {
     std::vector<std::string> all;
-    on_host([&] { all = host_->gather_texts(text); });
+    on_host([&] { all = host_.gather_texts(text); });
     return all;
   }
   std::vector<std::byte> collect(std::span<const std::byte> bytes) override {
     std::vector<std::byte> all;
-    on_host([&] { all = host_->collect(bytes); });
+    on_host([&] { all = host_.collect(bytes); });
     return all;
   }
   void set_patience(Patience patience) override {
     patience_ = patience;
-    host_->set_patience(std::move(patience));
+    host_.set_patience(std::move(patience));
   }
   [[noreturn]] void fail(int code, const std::string& text) override {
     failed_ = true;
-    host_->fail(code, text);
+    host_.fail(code, text);
     std::abort();  // it does not return, which a virtual function cannot tell the compiler
   }
 
@@ -125,7 +125,7 @@ class NcclCommunicator final : public Communicator {
     } catch (const std::runtime_error& e) {
       error = e.what();
     }
-    const std::vector<std::string> errors = host_->gather_texts(error);
+    const std::vector<std::string> errors = host_.gather_texts(error);
     const auto first =
         std::find_if(errors.begin(), errors.end(), [](const std::string& text) { return !text.empty(); });
     if (first != errors.end()) {
@@ -135,7 +135,7 @@ class NcclCommunicator final : public Communicator {
           alike ? *first : fmt::format("rank {} of {}: {}", first - errors.begin(), size(), *first));
     }
     const std::string own = rank() == 0 ? std::string(id.internal, sizeof(id.internal)) : "";
-    const std::string bytes = host_->gather_texts(own).front();
+    const std::string bytes = host_.gather_texts(own).front();
     require(bytes.size() == sizeof(id.internal), "NcclCommunicator", "no id of rank 0");
     std::memcpy(id.internal, bytes.data(), sizeof(id.internal));
     return id;
@@ -149,7 +149,7 @@ class NcclCommunicator final : public Communicator {
       failed_ = true;  // other ranks may not come for what the cards wait for
       throw;
     }
-    waited_ = host_->waited_seconds();
+    waited_ = host_.waited_seconds();
   }
 
   // ---- what NCCL says -----------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class NcclCommunicator final : public Communicator {
     queue_.launched("a call between ranks");
   }
 
-  std::unique_ptr<Communicator> host_;
+  Communicator& host_;
   cuda::Queue& queue_;
   ncclComm_t comm_ = nullptr;
   Patience patience_;
@@ -253,11 +253,10 @@ class NcclCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host, cuda::Queue& queue,
+std::unique_ptr<Communicator> make_nccl_communicator(Communicator& host, cuda::Queue& queue,
                                                      Patience patience) {
-  host->set_patience(patience);
-  if (host->size() == 1) return host;
-  auto made = std::make_unique<NcclCommunicator>(std::move(host), queue, std::move(patience));
+  host.set_patience(patience);
+  auto made = std::make_unique<NcclCommunicator>(host, queue, std::move(patience));
   made->start();
   return made;
 }

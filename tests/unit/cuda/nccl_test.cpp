@@ -1,121 +1,19 @@
-#include "compact/dist/nccl.h"
+#include "unit/cuda/nccl_testing.h"
 
-#include <gtest/gtest.h>
-
-#include <chrono>
-#include <cmath>
-#include <functional>
-#include <random>
-#include <thread>
 #include <vector>
 
 #include "compact/core/bf16.h"
-#include "compact/core/error.h"
-#include "compact/cuda/device.h"
-#include "compact/cuda/queue.h"
 #include "compact/dist/rows.h"
-#include "compact/memory/context.h"
-#include "cuda_emulation/faults.h"
-#include "cuda_emulation/fiber_order.h"
-#include "kernels/elementwise_cuda.h"
 
-/// Ranks as threads, each with a queue on a device of its own, that send by NCCL or its stand-in.
+/// NCCL or its stand-in on tensors: against plain loops, among kernels, in steps.
 namespace compact {
 namespace {
 
-using testing::RankFault;
-
-constexpr int kDriver = 99000;  // newer than any runtime
-constexpr cuda::QueueOptions kGraph{}, kNoGraph{.graph = false}, kChecked{.sync_checks = true};
-
-/// What a rank has. Members go in the order in which a run ends.
-struct Rank {
-  Rank(std::unique_ptr<Communicator> host, const cuda::QueueOptions& options, double patience)
-      : queue(options), ranks(make_nccl_communicator(std::move(host), queue, {patience, nullptr})) {}
-
-  int rank() const { return ranks->rank(); }
-  int size() const { return ranks->size(); }
-  Tensor make(Shape shape, DType dtype = DType::F32) {
-    return arena.persistent("t", shape, dtype, Category::Weights);
-  }
-  Tensor filled(std::int64_t n, float value) {
-    const Tensor t = make({n});
-    cuda::fill(queue, t, value);
-    return t;
-  }
-  float first(const Tensor& t) {
-    float value = 0;
-    queue.download(t.data, &value, sizeof(value));
-    return value;
-  }
-  void all_reduce(const Tensor& t) { ranks->all_reduce(context, {&t, 1}); }
-  void reduce(const Tensor& t) { ranks->reduce(context, {&t, 1}); }
-  void gather(const Tensor& t) { ranks->gather(context, {&t, 1}); }
-  void wait() { ranks->wait(context); }
-
-  cuda::Queue queue;
-  Arena arena{Device::Cuda, 1 << 20};
-  Context context{arena, &queue};
-  std::unique_ptr<Communicator> ranks;
-};
-
-class Nccl : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!nccl_is_built()) GTEST_SKIP() << "a build without NCCL";
-    cards_ = 4;
-    if (testing::is_emulated())
-      testing::set_machine({.driver = kDriver, .devices = cards_});
-    else
-      try {
-        cards_ = cuda::device_count();
-      } catch (const RunError&) {
-        cards_ = 0;
-      }
-    if (cards_ < 2) GTEST_SKIP() << "fewer than two CUDA devices";
-    cuda::allocate_managed(true);
-  }
-  void TearDown() override {
-    testing::set_side_first(false);
-    for (int rank = 0; rank < 4; ++rank) testing::set_rank_fault(rank, RankFault::None);
-    if (testing::is_emulated()) testing::set_machine({.driver = kDriver});
-  }
-
-  /// Runs `work` on ranks that are threads; what each has thrown, or "".
-  std::vector<std::string> run(int size, const cuda::QueueOptions& options,
-                               const std::function<void(Rank&)>& work, double patience = 60) {
-    std::vector<std::unique_ptr<Communicator>> hosts = make_thread_communicators(size);
-    std::vector<std::string> errors(static_cast<std::size_t>(size));
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < size; ++rank)
-      threads.emplace_back([&, rank] {
-        const auto at = static_cast<std::size_t>(rank);
-        try {
-          cuda::QueueOptions own = options;
-          own.device = rank;
-          Rank r(std::move(hosts[at]), own, patience);
-          work(r);
-        } catch (const std::exception& error) {
-          errors[at] = error.what();
-        }
-      });
-    for (std::thread& thread : threads) thread.join();
-    return errors;
-  }
-  void run_well(int size, const cuda::QueueOptions& options, const std::function<void(Rank&)>& work) {
-    for (const std::string& error : run(size, options, work)) EXPECT_EQ(error, "");
-  }
-  /// In both orders of the emulation.
-  void run_in_any_order(int size, const cuda::QueueOptions& options, const std::function<void(Rank&)>& work) {
-    for (const bool first : {false, true}) {
-      testing::set_side_first(first);
-      run_well(size, options, work);
-    }
-    testing::set_side_first(false);
-  }
-
-  int cards_ = 0;
-};
+using testing::kChecked;
+using testing::kGraph;
+using testing::kNoGraph;
+using testing::Nccl;
+using testing::Rank;
 
 double get(const Tensor& t, std::int64_t i) {
   if (t.dtype == DType::F64) return t.as<double>()[i];
@@ -169,13 +67,6 @@ TEST_F(Nccl, AgreesWithPlainLoops) {
           }
         }
       });
-}
-
-TEST_F(Nccl, OneRankIsItsHost) {
-  cuda::Queue queue(kGraph);
-  std::unique_ptr<Communicator> host = make_local_communicator();
-  const Communicator* before = host.get();
-  EXPECT_EQ(make_nccl_communicator(std::move(host), queue).get(), before);
 }
 
 TEST_F(Nccl, TalksThroughTheHost) {
@@ -313,119 +204,6 @@ TEST_F(Nccl, OtherCallsMakeAnotherGraph) {
       EXPECT_EQ(r.queue.graphs_recorded(), i == 0 ? 0 : i < 4 ? 1 : 2);
     }
   });
-}
-
-// ---- failures -------------------------------------------------------------------------------------------
-
-class NcclFailures : public Nccl {
- protected:
-  void SetUp() override {
-    Nccl::SetUp();
-    if (!testing::is_emulated()) GTEST_SKIP() << "about ranks that fail";
-  }
-};
-
-TEST_F(NcclFailures, AnErrorOfNcclEndsTheRun) {
-  const auto errors = run(
-      2, kGraph,
-      [](Rank& r) {
-        const Tensor x = r.filled(4, 1);
-        r.all_reduce(x);
-        r.queue.wait();
-        double all_are_there = 0;
-        r.ranks->sum({&all_are_there, 1});
-        if (r.rank() == 0) {
-          testing::set_rank_fault(1, RankFault::Hangs);
-          testing::set_rank_fault(0, RankFault::Reports);
-        }
-        r.ranks->sum({&all_are_there, 1});
-        for (int i = 0; i < 3; ++i) {
-          r.queue.step([&] {
-            r.all_reduce(x);
-            r.wait();
-          });
-          r.queue.wait();
-        }
-      },
-      1);
-  EXPECT_NE(errors[0].find("rank 0: "), std::string::npos) << errors[0];
-  EXPECT_NE(errors[0].find("remote process exited"), std::string::npos) << errors[0];
-  EXPECT_NE(errors[0].find("NCCL_DEBUG=WARN"), std::string::npos) << errors[0];
-  EXPECT_NE(errors[1], "");
-}
-
-TEST_F(NcclFailures, PatienceEnds) {
-  for (const cuda::QueueOptions& options : {kGraph, kNoGraph, kChecked}) {
-    testing::set_rank_fault(1, RankFault::None);
-    const auto start = std::chrono::steady_clock::now();
-    const auto errors = run(
-        2, options,
-        [](Rank& r) {
-          const Tensor x = r.filled(4, 1);
-          for (int i = 0; i < 4; ++i) {
-            double all_are_there = 0;
-            r.ranks->sum({&all_are_there, 1});
-            if (i == 3) testing::set_rank_fault(1, RankFault::Hangs);  // a graph runs by then
-            r.queue.step([&] {
-              r.all_reduce(x);
-              r.wait();
-            });
-            r.queue.wait();
-          }
-          FAIL() << "a rank that hangs was not missed";
-        },
-        0.5);
-    EXPECT_NE(errors[0].find("rank 0 waits for the cards of other ranks"), std::string::npos) << errors[0];
-    EXPECT_NE(errors[1], "");
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
-  }
-}
-
-TEST_F(NcclFailures, ARankThatDoesNotStartIsMissed) {
-  testing::set_rank_fault(1, RankFault::Hangs);
-  const auto errors = run(
-      2, kGraph, [](Rank&) { FAIL() << "started alone"; }, 0.3);
-  for (const std::string& error : errors)
-    EXPECT_NE(error.find("waits for the cards of other ranks"), std::string::npos) << error;
-}
-
-TEST_F(NcclFailures, RanksThatDisagreeAreFound) {
-  const std::vector<std::pair<std::function<void(Rank&, const Tensor&)>, std::string>> cases = {
-      {[](Rank& r, const Tensor& t) { r.all_reduce(t.slice(0, r.rank() == 0 ? 8 : 6)); }, "different counts"},
-      {[](Rank& r, const Tensor& t) {
-         r.rank() == 0 ? r.all_reduce(t) : r.gather(t.reshaped({8, 1}));
-       },
-       "different operations"},
-      {[](Rank& r, const Tensor& t) {
-         r.all_reduce(Tensor(t.data, {2}, r.rank() == 0 ? DType::F32 : DType::F64));
-       },
-       "different types"},
-  };
-  for (const auto& [call, words] : cases)
-    for (const std::string& error : run(2, kNoGraph, [&](Rank& r) {
-           const Tensor t = r.filled(8, 1);
-           call(r, t);
-           r.wait();
-           r.queue.wait();
-         }))
-      // The runtime's own text of the error is the stand-in's.
-      EXPECT_NE(error.find(words), std::string::npos) << error;
-}
-
-// A rank's failure must not leave its thread where the others do not come.
-TEST_F(NcclFailures, ARankThatThrowsLeaves) {
-  const auto errors = run(
-      2, kGraph,
-      [](Rank& r) {
-        const Tensor x = r.filled(4, 1);
-        if (r.rank() == 1) throw RunError("planted");
-        r.all_reduce(x);
-        r.wait();
-        r.queue.wait();
-      },
-      0.5);
-  EXPECT_EQ(errors[1], "planted");
-  EXPECT_NE(errors[0].find("waits for the cards"), std::string::npos) << errors[0];
 }
 
 }  // namespace

@@ -160,8 +160,9 @@ TEST(Together, OneFailsAndIsNamed) {
       if (rank == failing) throw RunError("the disk is full");
     });
     // What rank 0 alone finds, such as a folder that is taken, it says as a run of one process would.
-    if (failing > 0)
+    if (failing > 0) {
       EXPECT_TRUE(has(all[0], "run error: rank " + std::to_string(failing) + " of 3, on ")) << all[0];
+    }
     EXPECT_TRUE(failing > 0 ? all[0].ends_with(": the disk is full")
                             : all[0] == "run error: the disk is full")
         << all[0];
