@@ -37,6 +37,10 @@ esac
 out=$1
 shift
 command=("$@")
+for word in "${command[@]}"; do
+  [[ $word != train.out_dir=* || ${word#train.out_dir=} == "$out" ]] ||
+    wrong "OUT_DIR is '$out', but the command says $word"
+done
 patience=${SAVE_SECONDS:-90}
 [[ $patience =~ ^[1-9][0-9]*$ ]] || wrong "SAVE_SECONDS is '$patience', but must be a whole number of seconds"
 readonly to_be_continued=75
@@ -81,13 +85,17 @@ launcher=$!
 
 running() { kill -0 "$launcher" 2>/dev/null; }
 end_when_saved() {
-  local deadline=$((SECONDS + patience))
+  local deadline=$((SECONDS + patience)) again=$((SECONDS + 5))
   say "SIG$asked: asked the ranks to save and end"
   while running; do
     if ((SECONDS >= deadline)); then
       say "they have not ended in $patience seconds; SIGTERM"
       kill -TERM "$launcher" 2>/dev/null
       break
+    elif ((SECONDS >= again)); then
+      # A launcher that was still starting has lost the first one; to the ranks a second one is no news.
+      kill -USR2 "$launcher" 2>/dev/null
+      again=$((SECONDS + 5))
     fi
     sleep 0.2
   done

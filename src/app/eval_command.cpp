@@ -21,8 +21,7 @@ constexpr std::int64_t kPositionsPerPass = 4096;
 
 // T: what the model was trained with, if the folder says; else its number of positions, at most 1024.
 std::int64_t sequence_length_of(const std::string& folder) {
-  const nlohmann::json state =
-      nlohmann::json::parse(std::ifstream(folder + "/state.json"), nullptr, false);
+  const nlohmann::json state = nlohmann::json::parse(std::ifstream(folder + "/state.json"), nullptr, false);
   if (state.is_object() && state.contains("config"))
     return parse_run_config(state["config"].dump(), folder + "/state.json", kUnknownRanks)
         .data.sequence_length;

@@ -39,6 +39,15 @@ void refuse_unknown_command(const CLI::App& app, int count, char** words) {
               nearest.empty() ? "see compact --help" : fmt::format("did you mean {}?", nearest));
 }
 
+// Each process of a launcher would do the same work again, or write the same files.
+void refuse_launcher(int count, char** words) {
+  if (count < 2 || words[1][0] == '-' || std::string(words[1]) == "train" || launched_processes() <= 1)
+    return;
+  input_error("compact {} runs in one process, and a launcher has started {}; only train works in several{}",
+              words[1], launched_processes(),
+              std::string(words[1]) == "plan" ? " (plan has the option --ranks N)" : "");
+}
+
 // "run is required; see compact train --help"
 std::string command_line_mistake(const CLI::App& app, const CLI::ParseError& error) {
   std::string text = error.what();
@@ -64,12 +73,12 @@ int run(int count, char** words) {
   add_inspect_command(app);
   try {
     refuse_unknown_command(app, count, words);
+    refuse_launcher(count, words);
     app.parse(count, words);
   } catch (const CLI::Success& asked) {
     app.exit(asked);  // --help and --version, on stdout
   } catch (const CLI::ParseError& error) {
-    // Said by one process of those that a launcher has started with this mistake.
-    return launched_rank() == 0 ? fail(kBadInput, command_line_mistake(app, error)) : kBadInput;
+    input_error("{}", command_line_mistake(app, error));
   }
   std::cout.flush();
   if (std::fflush(stdout) != 0 || !std::cout) return fail(kRunFailed, "cannot write to the standard output");
@@ -88,7 +97,9 @@ int main(int count, char** words) {
   } catch (const SaidElsewhere& failure) {
     return failure.code;
   } catch (const InputError& error) {
-    return fail(kBadInput, error.what());
+    // Of several processes it is a mistake of the command line, which all of them make; what ranks find out
+    // later comes here as SaidElsewhere.
+    return launched_rank() == 0 ? fail(kBadInput, error.what()) : kBadInput;
   } catch (const RunError& error) {
     return fail(kRunFailed, error.what());
   } catch (const std::bad_alloc&) {

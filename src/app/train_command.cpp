@@ -4,6 +4,7 @@
 
 #include "commands.h"
 #include "compact/core/error.h"
+#include "compact/train/signals.h"
 #include "compact/train/trainer.h"
 
 namespace compact {
@@ -50,6 +51,7 @@ void add_train_command(CLI::App& app) {
   command->add_flag("--dry-run", args->dry_run, "check everything, print the memory plan, write nothing");
   command->footer([] { return config_help(); });
   command->callback([args] {
+    const SignalScope signals;
     const std::unique_ptr<Communicator> communicator = open_communicator();
     run_ranks(*communicator, [&] {
       TrainRequest request;

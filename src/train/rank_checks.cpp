@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "compact/core/error.h"
+#include "compact/dist/launcher.h"
 #include "compact/io/file.h"
 #include "compact/train/machine.h"
 #include "kernels/cpu_isa.h"
@@ -176,7 +177,7 @@ void require_same_weights(Communicator& communicator, const std::string& fingerp
 
 int ranks_on_my_cpus(Communicator& communicator) {
   const int ranks = communicator.size();
-  if (ranks == 1) return 1;
+  if (ranks == 1 && !under_launcher()) return 1;
   const auto cpus_of = [](pid_t process) {
     cpu_set_t set;
     CPU_ZERO(&set);

@@ -8,6 +8,7 @@
 #include "compact/io/checkpoint.h"
 #include "compact/train/evaluator.h"
 #include "compact/train/machine.h"
+#include "compact/train/signals.h"
 #include "rank_checks.h"
 #include "state_collection.h"
 
@@ -137,7 +138,7 @@ void Run::evaluate_now() {
       [&](const auto& inputs, const auto& labels, std::int64_t n) {
         return engine_.evaluate(inputs, labels, n);
       },
-      [&] { return signals_.stop_requested(); }, communicator_);
+      SignalScope::stop_requested, communicator_);
   if (result && report_) report_->evaluation(state_.step, *result, seconds_since(start));
 }
 
@@ -161,8 +162,8 @@ Run::Heard Run::hear_all(Loader& loader, StepBatch& batch) {
   } catch (...) {
     failure = std::current_exception();
   }
-  double said[] = {static_cast<double>(batch.targets), signals_.stop_requested() ? 1.0 : 0.0,
-                   signals_.take_checkpoint_request() ? 1.0 : 0.0, failure ? 1.0 : 0.0};
+  double said[] = {static_cast<double>(batch.targets), SignalScope::stop_requested() ? 1.0 : 0.0,
+                   SignalScope::take_checkpoint_request() ? 1.0 : 0.0, failure ? 1.0 : 0.0};
   communicator_.sum(said);
   if (said[3] > 0)
     together(communicator_, [&] {
@@ -202,7 +203,7 @@ void Run::execute() {
       checkpoint();
       // A launcher's signal reaches the ranks at different moments; this step's checkpoint is for all of
       // them.
-      signals_.take_checkpoint_request();
+      SignalScope::take_checkpoint_request();
     }
     if (heard.stop) break;
     const double lr = schedule_.lr(state_.step);

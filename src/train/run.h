@@ -9,7 +9,6 @@
 #include "compact/train/engine.h"
 #include "compact/train/plan.h"
 #include "compact/train/run_state.h"
-#include "compact/train/signals.h"
 #include "run_report.h"
 
 namespace compact {
@@ -64,7 +63,6 @@ class Run {
   Engine engine_;
   Schedule schedule_;
   RunState state_;
-  SignalScope signals_;
   std::unique_ptr<RunReport> report_;  // rank 0's
   std::int64_t steps_here_ = 0;        // steps made by this process
   std::int64_t saved_step_ = -1;       // step of the newest checkpoint

@@ -158,7 +158,8 @@ void RunReport::end(const RunState& state, const EndReport& end, const Ledger& l
         duration_text(end.seconds),
         facts_.run.train.out_dir + "/checkpoints/" + checkpoint_name(state.step)));
   else
-    say(fmt::format("stopped by a signal after step {}; go on with --resume", state.step));
+    say(state.step > 0 ? fmt::format("stopped by a signal after step {}; go on with --resume", state.step)
+                       : std::string("stopped by a signal before the first step; nothing is saved"));
 }
 
 }  // namespace compact

@@ -20,6 +20,12 @@ void on_stop(int number) {
   _exit(128 + number);
 }
 
+// Through mpirun, which ends its processes by itself on the others; asked again it asks for nothing more.
+void on_gentle_stop(int) {
+  int none = 0;
+  stops.compare_exchange_strong(none, 1);
+}
+
 void on_checkpoint(int) { checkpoints.fetch_add(1); }
 
 void handle(int number, void (*handler)(int)) {
@@ -35,8 +41,8 @@ SignalScope::SignalScope() {
   checkpoints = 0;
   handle(SIGINT, on_stop);
   handle(SIGTERM, on_stop);
-  handle(SIGHUP, on_stop);   // the terminal was closed
-  handle(SIGUSR2, on_stop);  // through mpirun, which ends its processes by itself on the others
+  handle(SIGHUP, on_stop);  // the terminal was closed
+  handle(SIGUSR2, on_gentle_stop);
   handle(SIGUSR1, on_checkpoint);
 }
 

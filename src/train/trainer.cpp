@@ -1,6 +1,5 @@
 #include "compact/train/trainer.h"
 
-#include <csignal>
 #include <filesystem>
 
 #include "compact/core/error.h"
@@ -48,7 +47,6 @@ bool holds_a_run(const std::string& out) {
 
 void train(const TrainRequest& request, Communicator& communicator) {
   const std::int64_t rss_at_start = resident_bytes();
-  std::signal(SIGUSR1, SIG_IGN);  // there is nothing to save yet
   RunParts parts;
   parts.rss_at_start = rss_at_start;
   RunConfig& run = parts.run = request.run;
