@@ -1,10 +1,9 @@
 #include "compact/dist/communicator.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "compact/core/error.h"
+#include "compact/dist/launcher.h"
 #include "transport.h"
 
 namespace compact {
@@ -28,12 +27,6 @@ class NoTransport final : public Transport {
  private:
   RankPlace place_;
 };
-
-std::string host_name() {
-  char name[256] = {};
-  gethostname(name, sizeof(name) - 1);
-  return name;
-}
 
 }  // namespace
 

@@ -1,5 +1,7 @@
 #include "compact/dist/launcher.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <initializer_list>
 
@@ -28,5 +30,11 @@ int launched_processes() {
 bool under_launcher() { return launched_processes() != 1 || rank_text() != nullptr; }
 
 int launched_rank() { return rank_text() != nullptr ? std::atoi(rank_text()) : 0; }
+
+std::string host_name() {
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
 
 }  // namespace compact

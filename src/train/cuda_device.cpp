@@ -1,9 +1,6 @@
 #include "compact/train/cuda_device.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <map>
 #include <set>
@@ -11,6 +8,7 @@
 #include <vector>
 
 #include "compact/core/error.h"
+#include "compact/dist/launcher.h"
 #include "compact/memory/ledger.h"
 #include "compact/train/machine.h"
 #include "kernels/attention_cuda.h"
@@ -36,11 +34,9 @@ constexpr const char *kNoCard = "none", *kFailed = "failed";
 /// `bus`: of the rank's card, kNoCard, or kFailed where it could not be looked at.
 std::map<std::string, CardsOfMachine> cards_by_machine(Communicator& ranks, const std::string& bus,
                                                        int shown) {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
   std::map<std::string, CardsOfMachine> machines;
   // No word of these has a blank in it.
-  for (const std::string& text : ranks.gather_texts(fmt::format("{} {} {}", host.data(), bus, shown))) {
+  for (const std::string& text : ranks.gather_texts(fmt::format("{} {} {}", host_name(), bus, shown))) {
     std::istringstream words(text);
     std::string name, card;
     int count = 0;

@@ -21,12 +21,6 @@ namespace compact {
 
 namespace {
 
-std::string host_name() {
-  char name[256] = {};
-  gethostname(name, sizeof(name) - 1);
-  return name;
-}
-
 /// Where a rank stands that differs from rank 0 in what it gave; 0 where none does.
 std::size_t first_other(const std::vector<std::string>& all) {
   for (std::size_t k = 1; k < all.size(); ++k)

@@ -1,4 +1,5 @@
 #pragma once
+#include <string>
 
 namespace compact {
 
@@ -11,5 +12,8 @@ bool under_launcher();
 
 /// The number of this process among them, before MPI is asked; 0 where there is no launcher.
 int launched_rank();
+
+/// The name of this machine.
+std::string host_name();
 
 }  // namespace compact
