@@ -177,12 +177,14 @@ class MpiTransport final : public Transport {
     for (int k = 0; k < place_.size; ++k)
       if (!waits[static_cast<std::size_t>(k)]) silent.push_back(k);
     if (!silent.empty()) missing = silent;
-    const bool one = missing.size() == 1;
-    fail(1,
-         fmt::format("rank{} {} {} not answered for {:.0f} seconds, so the run ends; the newest checkpoint "
-                     "stays. Look at the machine{} of {}; dist.timeout_seconds is how long ranks wait",
-                     one ? "" : "s", fmt::join(missing, ", "), one ? "has" : "have", seconds, one ? "" : "s",
-                     one ? "that rank" : "those ranks"));
+    const bool one = missing.size() == 1, hurried = patience_.hurried && patience_.hurried();
+    fail(1, fmt::format("rank{} {} {} not answered for {:.0f} seconds, so the run ends; the newest "
+                        "checkpoint stays. Look "
+                        "at the machine{} of {}; {}",
+                        one ? "" : "s", fmt::join(missing, ", "), one ? "has" : "have", seconds,
+                        one ? "" : "s", one ? "that rank" : "those ranks",
+                        hurried ? "the run was told to stop, and its ranks do not wait long then"
+                                : "dist.timeout_seconds is how long ranks wait"));
   }
 
   /// Those of `peers` whose request is not done.
