@@ -1,8 +1,5 @@
 # The CUDA backend, or a file of stubs where there is no nvcc. Either is the object library compact_backend.
 set(COMPACT_HAS_CUDA OFF)
-if(NOT COMPACT_CUDA MATCHES "^(AUTO|ON|OFF)$")
-  message(FATAL_ERROR "COMPACT_CUDA is \"${COMPACT_CUDA}\"; it can be AUTO, ON or OFF")
-endif()
 if(COMPACT_CUDA STREQUAL "OFF")
   message(STATUS "CUDA backend: not built, COMPACT_CUDA is OFF")
 else()

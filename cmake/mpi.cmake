@@ -1,8 +1,5 @@
 # Ranks as processes: MPI, or a file of stubs where there is none. `compact_mpi_sources` is the file to build.
 set(COMPACT_HAS_MPI OFF)
-if(NOT COMPACT_MPI MATCHES "^(AUTO|ON|OFF)$")
-  message(FATAL_ERROR "COMPACT_MPI is \"${COMPACT_MPI}\"; it can be AUTO, ON or OFF")
-endif()
 if(COMPACT_MPI STREQUAL "OFF")
   message(STATUS "MPI: not built, COMPACT_MPI is OFF")
 else()

@@ -1,9 +1,6 @@
 # NCCL for several cards, or a file of stubs where there is none. `nccl_host` is what the backend takes of it, beside
 # the library's functions: those of `nccl_card`, which load it, or of the emulation.
 set(COMPACT_HAS_NCCL OFF)
-if(NOT COMPACT_NCCL MATCHES "^(AUTO|ON|OFF)$")
-  message(FATAL_ERROR "COMPACT_NCCL is \"${COMPACT_NCCL}\"; it can be AUTO, ON or OFF")
-endif()
 if(COMPACT_NCCL STREQUAL "OFF")
   message(STATUS "NCCL: not built, COMPACT_NCCL is OFF")
 elseif(NOT COMPACT_HAS_CUDA)

@@ -51,11 +51,11 @@ void together(Communicator& communicator, const std::function<void()>& work) {
     code = 1;
     text = error.what();
   }
-  const std::vector<std::string> codes = communicator.gather_texts(std::to_string(code)),
-                                 texts = communicator.gather_texts(text),
-                                 hosts = communicator.gather_texts(host_name());
+  const std::vector<std::string> codes = communicator.gather_texts(std::to_string(code));
   const std::string worst = *std::max_element(codes.begin(), codes.end());
   if (worst == "0") return;
+  const std::vector<std::string> texts = communicator.gather_texts(text),
+                                 hosts = communicator.gather_texts(host_name());
   if (communicator.rank() != 0) throw SaidElsewhere(std::stoi(worst));
   const auto first = static_cast<std::size_t>(std::find(codes.begin(), codes.end(), worst) - codes.begin());
   const auto failed = communicator.size() - std::count(codes.begin(), codes.end(), "0");

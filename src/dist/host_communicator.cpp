@@ -9,6 +9,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -154,11 +155,9 @@ class HostCommunicator final : public Communicator {
   }
 
   std::vector<std::string> gather_texts(const std::string& text) override {
-    std::vector<double> sizes(static_cast<std::size_t>(place_.size));
-    sizes[static_cast<std::size_t>(place_.rank)] = static_cast<double>(text.size());
-    sum(sizes);
+    const std::vector<std::size_t> sizes = sizes_of_all(text.size());
     std::vector<std::string> all;
-    for (const double size : sizes) all.emplace_back(static_cast<std::size_t>(size), '\0');
+    for (const std::size_t size : sizes) all.emplace_back(size, '\0');
     all[static_cast<std::size_t>(place_.rank)] = text;
     std::vector<Message> sends, receives;
     for (int k = 0; k < place_.size; ++k) {
@@ -173,23 +172,19 @@ class HostCommunicator final : public Communicator {
   }
 
   std::vector<std::byte> collect(std::span<const std::byte> bytes) override {
-    std::vector<double> sizes(static_cast<std::size_t>(place_.size));
-    sizes[static_cast<std::size_t>(place_.rank)] = static_cast<double>(bytes.size());
-    sum(sizes);
+    const std::vector<std::size_t> sizes = sizes_of_all(bytes.size());
     if (place_.rank != 0) {
       // A message is written to only where it is received.
       const Message mine{0, const_cast<std::byte*>(bytes.data()), static_cast<std::int64_t>(bytes.size())};
       transport_->exchange({&mine, 1}, {});
       return {};
     }
-    std::size_t total = 0;
-    for (const double size : sizes) total += static_cast<std::size_t>(size);
-    std::vector<std::byte> all(total);
+    std::vector<std::byte> all(std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}));
     std::copy(bytes.begin(), bytes.end(), all.begin());
     std::vector<Message> receives;
     std::size_t at = bytes.size();
     for (int k = 1; k < place_.size; ++k) {
-      const auto size = static_cast<std::size_t>(sizes[static_cast<std::size_t>(k)]);
+      const std::size_t size = sizes[static_cast<std::size_t>(k)];
       receives.push_back({k, all.data() + at, static_cast<std::int64_t>(size)});
       at += size;
     }
@@ -230,6 +225,14 @@ class HostCommunicator final : public Communicator {
   }
 
  private:
+  /// The `mine` of every rank.
+  std::vector<std::size_t> sizes_of_all(std::size_t mine) {
+    std::vector<double> sizes(static_cast<std::size_t>(place_.size));
+    sizes[static_cast<std::size_t>(place_.rank)] = static_cast<double>(mine);
+    sum(sizes);
+    return {sizes.begin(), sizes.end()};
+  }
+
   template <typename Exchange>
   void queue(Context& context, std::span<const Tensor> tensors, Exchange exchange) {
     for (const Tensor& t : tensors) {

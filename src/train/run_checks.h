@@ -6,7 +6,7 @@
 namespace compact {
 
 /// What single keys cannot tell: values that do not fit one another. Throws InputError that names the file
-/// and keys.
+/// and keys. `ranks` share the run's steps; kUnknownRanks leaves out how.
 void check_run_config(const RunConfig& config, const std::string& name, int ranks);
 
 }  // namespace compact

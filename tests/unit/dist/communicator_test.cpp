@@ -103,6 +103,22 @@ constexpr std::int64_t kRoom = std::int64_t{2} << 20;
 class Collectives : public ::testing::TestWithParam<int> {
  protected:
   int size() const { return GetParam(); }
+
+  /// On every rank, with every bucket size: `check` sees what `call` has made of that rank's tensors.
+  template <typename Check>
+  void after(void (Communicator::*call)(Context&, std::span<const Tensor>), Check check) const {
+    for (const std::int64_t bucket : kBuckets) {
+      on_ranks(size(), [&](Communicator& c) {
+        Arena arena(Device::Cpu, kRoom);
+        Context context(arena);
+        c.reserve(context, bucket);
+        const auto tensors = make_tensors(c.rank());
+        (c.*call)(context, views(tensors));
+        c.wait(context);
+        check(c, tensors, bucket);
+      });
+    }
+  }
 };
 
 TEST_P(Collectives, SumIsInRankOrder) {
@@ -172,56 +188,37 @@ TEST_P(Collectives, CollectPutsBytesInRankOrderOnRankZero) {
 TEST_P(Collectives, AllReduceIsThePlainSum) {
   std::vector<Bytes> want;
   for (std::size_t i = 0; i < kKinds.size(); ++i) want.push_back(plain_sum(size(), i));
-  for (const std::int64_t bucket : kBuckets)
-    on_ranks(size(), [&](Communicator& c) {
-      Arena arena(Device::Cpu, kRoom);
-      Context context(arena);
-      c.reserve(context, bucket);
-      const auto tensors = make_tensors(c.rank());
-      c.all_reduce(context, views(tensors));
-      c.wait(context);
-      for (std::size_t i = 0; i < tensors.size(); ++i)
-        EXPECT_EQ(bytes_of(tensors[i]->tensor()), want[i]) << "tensor " << i << ", bucket " << bucket;
-    });
+  after(&Communicator::all_reduce, [&](Communicator&, const auto& tensors, std::int64_t bucket) {
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      EXPECT_EQ(bytes_of(tensors[i]->tensor()), want[i]) << "tensor " << i << ", bucket " << bucket;
+  });
 }
 
 TEST_P(Collectives, ReduceSumsTheOwnRows) {
   std::vector<Bytes> want;
   for (std::size_t i = 0; i < kKinds.size(); ++i) want.push_back(plain_sum(size(), i));
-  for (const std::int64_t bucket : kBuckets)
-    on_ranks(size(), [&](Communicator& c) {
-      Arena arena(Device::Cpu, kRoom);
-      Context context(arena);
-      c.reserve(context, bucket);
-      const auto tensors = make_tensors(c.rank());
-      c.reduce(context, views(tensors));
-      c.wait(context);
-      for (std::size_t i = 0; i < tensors.size(); ++i) {
-        const Tensor all(want[i].data(), kKinds[i].shape, kKinds[i].dtype);
-        const Rows own = rows_of(all, c.rank(), c.size());
-        EXPECT_EQ(bytes_of(rows_in(tensors[i]->tensor(), own)), bytes_of(rows_in(all, own))) << i;
-      }
-    });
+  after(&Communicator::reduce, [&](Communicator& c, const auto& tensors, std::int64_t bucket) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const Tensor all(want[i].data(), kKinds[i].shape, kKinds[i].dtype);
+      const Rows own = rows_of(all, c.rank(), c.size());
+      EXPECT_EQ(bytes_of(rows_in(tensors[i]->tensor(), own)), bytes_of(rows_in(all, own)))
+          << i << ", bucket " << bucket;
+    }
+  });
 }
 
 TEST_P(Collectives, GatherGivesEachRanksRowsToAll) {
   std::vector<std::vector<std::unique_ptr<Owned>>> given;
   for (int k = 0; k < size(); ++k) given.push_back(make_tensors(k));
-  for (const std::int64_t bucket : kBuckets)
-    on_ranks(size(), [&](Communicator& c) {
-      Arena arena(Device::Cpu, kRoom);
-      Context context(arena);
-      c.reserve(context, bucket);
-      const auto tensors = make_tensors(c.rank());
-      c.gather(context, views(tensors));
-      c.wait(context);
-      for (std::size_t i = 0; i < tensors.size(); ++i)
-        for (int k = 0; k < size(); ++k) {
-          const Tensor& from = given[static_cast<std::size_t>(k)][i]->tensor();
-          const Rows rows = rows_of(from, k, size());
-          EXPECT_EQ(bytes_of(rows_in(tensors[i]->tensor(), rows)), bytes_of(rows_in(from, rows))) << i;
-        }
-    });
+  after(&Communicator::gather, [&](Communicator&, const auto& tensors, std::int64_t bucket) {
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      for (int k = 0; k < size(); ++k) {
+        const Tensor& from = given[static_cast<std::size_t>(k)][i]->tensor();
+        const Rows rows = rows_of(from, k, size());
+        EXPECT_EQ(bytes_of(rows_in(tensors[i]->tensor(), rows)), bytes_of(rows_in(from, rows)))
+            << i << ", bucket " << bucket;
+      }
+  });
 }
 
 TEST_P(Collectives, CallsBeforeOneWaitAreDoneInTheirOrder) {
